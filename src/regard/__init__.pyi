@@ -23,6 +23,7 @@ from regard.checkpoints.loading import save as save
 from regard.render.widget import widget as widget
 from regard.inference.benchmark import BenchmarkResult
 from regard.inference.embedding.bulk import EmbedResult
+from regard.inference.export.result import ExportResult
 from regard.inference.likelihood import LineScores
 from regard.inference.likelihood import Perplexity
 from regard.inference.masked_lm import FillResult
@@ -78,7 +79,7 @@ def tokenize(
     special_tokens: bool = True,
     limit: int | None = None,
     embeddings: bool = False,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> TokenizeResult:
     """Split texts into the tokens of a model: ids, segments, and the characters that each token stands for."""
@@ -99,9 +100,10 @@ def embed(
     normalize: bool | None = None,
     max_length: int | None = None,
     long: Literal['cut', 'error', 'windows'] = 'cut',
+    precision: Literal['auto', 'fp32', 'bf16', 'int8'] | None = None,
     shard_size: int = 4096,
     restart: bool = False,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> EmbedResult:
     """Turn texts into vectors: float32, one row per text, in the order of the input."""
@@ -125,7 +127,7 @@ def search(
     approximate: bool = False,
     rerank: _Model | None = None,
     rerank_top: int = 50,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> SearchResult:
     """Find the texts of an index that are nearest to a query: by their vectors, their words, or both."""
@@ -143,7 +145,7 @@ def duplicates(
     keep: list[str] = [],
     id: str | None = None,
     threshold: float = 0.9,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> DuplicatesResult:
     """Find near-duplicates: texts whose vectors are closer than a threshold, in groups."""
@@ -162,7 +164,7 @@ def cluster(
     id: str | None = None,
     num_clusters: int | None = None,
     seed: int = 0,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> ClusterResult:
     """Divide texts into clusters by k-means on their vectors, with the central texts and the words of each."""
@@ -173,7 +175,7 @@ def fill(
     model: _Model = 'regard-bert',
     top: int = 10,
     targets: list[str] | None = None,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> FillResult:
     """Fill in the blanks of a text with the words a masked language model finds likely."""
@@ -189,7 +191,7 @@ def compare(
     other: _Model | None = None,
     logits: list[str] | None = None,
     vocab: str | PathLike[str] | None = None,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> CompareResult:
     """Compare what a masked language model predicts at the blank of two sentences."""
@@ -199,7 +201,7 @@ def next_sentence(
     second: str,
     *,
     model: _Model = 'regard-bert',
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> NextSentence:
     """Predict how likely the second text follows the first, with BERT's next-sentence head."""
@@ -210,7 +212,7 @@ def next_token(
     model: _Model = 'regard-gpt',
     top: int = 10,
     targets: list[str] | None = None,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> NextTokens:
     """List the likeliest next tokens of a text with their probabilities."""
@@ -229,7 +231,7 @@ def perplexity(
     max_length: int | None = None,
     sample: int | None = None,
     seed: int = 0,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> Perplexity:
     """Measure how well a model predicts a text: perplexity and bits per byte."""
@@ -252,7 +254,7 @@ def generate(
     model: _Model = 'regard-gpt',
     candidates: bool = False,
     trace: str | PathLike[str] | None = None,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> GenerateResult:
     """Generate text: a GPT continues the prompt, a T5 answers it. The text appears as it is generated."""
@@ -273,7 +275,7 @@ def decode(
     early_stopping: bool = False,
     stop: list[str] = [],
     model: _Model = 'regard-fr-en',
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> DecodingSteps:
     """Show how a text is found: the candidates of every step, and which of them were kept."""
@@ -288,7 +290,7 @@ def score(
     encoding: str | None = None,
     missing: Literal['keep', 'skip', 'error'] = 'keep',
     model: _Model = 'regard-gpt',
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> LineScores:
     """Print the log-probability of each text in nats, its number of tokens and the mean per token."""
@@ -300,7 +302,7 @@ def benchmark(
     labels: str | PathLike[str] | None = None,
     limit: int | None = None,
     model: _Model = 'regard-gpt',
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> BenchmarkResult:
     """Rank endings by their likelihood: lambada, hellaswag, piqa or winogrande, next to the lectures' table."""
@@ -335,7 +337,7 @@ def translate(
     trace: str | PathLike[str] | None = None,
     steps: bool = False,
     reference: str | PathLike[str] | None = None,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> TranslationResult:
     """Translate texts, one per line. Rows without a text stay empty, so line numbers are kept."""
@@ -354,8 +356,9 @@ def evaluate(
     errors: str | PathLike[str] | None = None,
     top: int = 10,
     threshold: float | None = None,
+    precision: Literal['auto', 'fp32', 'bf16', 'int8'] | None = None,
     seed: int = 0,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> EvaluationResult:
     """Evaluate a fine-tuned model on labeled examples: metrics with 95% intervals, and the worst errors."""
@@ -372,7 +375,7 @@ def doctor(
     missing: Literal['error', 'skip'] = 'error',
     train: str | PathLike[str] | None = None,
     task: str | None = None,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> DoctorResult:
     """Look for ten common mistakes with a model and its data."""
@@ -387,7 +390,7 @@ def attribute(
     target: int = 0,
     steps: int = 32,
     baseline: Literal['mask', 'pad', 'zero'] | None = None,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> AttributionResult:
     """Score each token by its contribution to a prediction: a word in a blank, the next token, a label, an answer."""
@@ -402,7 +405,7 @@ def faithfulness(
     layer: int | None = None,
     head: int | None = None,
     seed: int = 0,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> FaithfulnessResult:
     """Test the attention map of a classified text or image: may it be read as the reason for the class?"""
@@ -423,7 +426,7 @@ def features(
     layers: str = '-1',
     as_in_deck: bool = True,
     seed: int = 0,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> FeatureWalk:
     """Walk from sentences to a classifier on a frozen model's vectors: tokens, ids, padding, hidden states, a slice."""
@@ -444,7 +447,7 @@ def compare_layers(
     limit: int | None = None,
     pooling: Literal['mean', 'cls'] = 'mean',
     seed: int = 0,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> LayersResult:
     """Score every layer of a frozen model for a task, with the deck's six combinations of layers and a learned mix."""
@@ -458,7 +461,7 @@ def look(
     kind: Literal['encoder', 'decoder', 'cross', 'lstm', 'vit'] | None = None,
     layer: int | None = None,
     head: int | None = None,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> AttentionRecord:
     """Show a model's attention: which token attends to which, in every layer and head."""
@@ -469,7 +472,7 @@ def lens(
     model: _Model = 'regard-bert',
     top: int = 5,
     position: int | None = None,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> LogitLens:
     """Show what each layer would predict: the logit lens."""
@@ -482,7 +485,7 @@ def figure(
     without: list[str] = [],
     layer: int = 1,
     ablation: bool = True,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> Figure:
     """Draw Figure 1 of "Attention Is All You Need" for a model and a sentence: every box with its tensors and its code."""
@@ -505,7 +508,7 @@ def senses(
     static: str | PathLike[str] | None = None,
     limit: int = 60,
     seed: int = 0,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> SensesResult:
     """Compare the vectors of one word in several texts: does a model give it another meaning there?"""
@@ -522,7 +525,7 @@ def heads(
     model: _Model = 'regard-bert',
     limit: int = 100,
     seed: int = 0,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> HeadCensus:
     """Take a census of a model's heads: next word, previous word, same word, delimiter and other known patterns."""
@@ -542,7 +545,7 @@ def activations(
     top: int = 10,
     pattern: Literal['any', 'previous', 'next', 'same'] = 'any',
     min_distance: int = 1,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> HeadActivations:
     """Search a corpus by head: list the texts in which one attention head attends most strongly."""
@@ -557,7 +560,7 @@ def ablate(
     model: _Model = 'regard-bert',
     top: int = 10,
     sweep: bool = True,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> AblationResult:
     """Remove heads or layers from a model, and see how its predictions change."""
@@ -578,7 +581,7 @@ def sentence_map(
     projection: Literal['pca', 'tsne', 'umap'] = 'pca',
     limit: int = 2000,
     seed: int = 0,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> SentenceMap:
     """Map sentences: the first two principal components of their vectors, and the nearest neighbors of each by cosine."""
@@ -598,7 +601,7 @@ def pretrain(
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
     tensorboard: str | PathLike[str] | None = None,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     heldout: list[str] = [],
     budget: str | None = None,
     start: str = '',
@@ -622,7 +625,7 @@ def train(
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
     tensorboard: str | PathLike[str] | None = None,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     dev: Any = None,
     split: str | None = None,
     limit: int | None = None,
@@ -656,7 +659,7 @@ def distill(
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
     tensorboard: str | PathLike[str] | None = None,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     dev: Any = None,
     split: str | None = None,
     limit: int | None = None,
@@ -684,7 +687,7 @@ def train_translator(
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
     tensorboard: str | PathLike[str] | None = None,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     dev: list[str] | None = None,
     limit: int | None = None,
     epochs: int | None = None,
@@ -711,7 +714,7 @@ def train_embedder(
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
     tensorboard: str | PathLike[str] | None = None,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     dev: str | PathLike[str] | None = None,
     model: _Model = 'regard-bert',
     teacher: str | None = None,
@@ -738,9 +741,23 @@ def predict(
     threshold: float | None = None,
     page: str | PathLike[str] | None = None,
     evidence: bool = False,
+    precision: Literal['auto', 'fp32', 'bf16', 'int8'] | None = None,
     shard_size: int = 4096,
     restart: bool = False,
-    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> PredictResult:
     """Predict labels, numbers, entities or answers with a fine-tuned model: one row of output for each row of input."""
+
+def export(
+    model: _Model,
+    *,
+    output: str | PathLike[str],
+    format: Literal['onnx', 'sentence-transformers'] = 'onnx',
+    pooling: Literal['cls', 'mean', 'max'] | None = None,
+    normalize: bool | None = None,
+    max_length: int | None = None,
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> ExportResult:
+    """Export an encoder (BERT, RoBERTa, DistilBERT), or a model fine-tuned from one, for other programs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -210,5 +211,33 @@ def test_loading_imports_little_besides_torch(folder: Path) -> None:
     )
     result = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True)
     heavy = {"torch._dynamo", "sympy", "huggingface_hub", "transformers", "sklearn", "pandas", "scipy", "typer", "rich"}
-    assert "torch" in result.stdout.split()
-    assert not heavy & set(result.stdout.split())
+    imported = set(result.stdout.split())
+    assert "torch" in imported
+    assert not heavy & imported
+
+
+def test_loading_imports_what_the_folder_needs(folder: Path) -> None:
+    """No other family, no task, no translator, and pydantic's core without pydantic."""
+    program = "import sys, regard; regard.load(sys.argv[1]); print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True)
+    imported = set(result.stdout.split())
+    assert {name for name in imported if name.startswith("regard.models.")} == {
+        "regard.models.family",
+        "regard.models.bert",
+    }
+    assert not {"pydantic", "regard.tasks", "regard.data", "regard.inference.translation"} & imported
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_is_as_before(folder: Path, enabled: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        regard.load(folder)
+        assert gc.isenabled() == enabled
+        (folder / "config.json").write_text("{}")
+        with pytest.raises(InputError):
+            regard.load(folder)
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()

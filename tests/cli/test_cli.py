@@ -9,8 +9,13 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+
+from regard.cli.app import build, verbs
+from regard.verbs import find
 
 REGARD = [sys.executable, "-m", "regard"]
 
@@ -72,6 +77,48 @@ def test_help_does_not_import_torch(arguments: list[str]) -> None:
     )
     result = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_command_is_built_alone() -> None:
+    """Every verb is the same command with and without the others."""
+    every: Any = typer.main.get_command(build(verbs()))
+    alone = {name: verbs(name) for name in every.commands}
+    assert {name for name, found in alone.items() if len(found) > 1} == {"studio", "tour", "lesson", "train", "honesty"}
+    for name, found in alone.items():
+        if len(found) == 1:
+            command: Any = typer.main.get_command(build(found))
+            assert list(command.commands) == [name, *find(name.replace("-", "_")).aliases]
+            options = [parameter.opts for parameter in every.commands[name].params]
+            assert [parameter.opts for parameter in command.commands[name].params] == options
+
+
+def test_embedding_imports_what_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("a cat\n")
+    program = (
+        "import gc, sys; from regard.cli.app import run; code = run(sys.argv[1:]); assert gc.isenabled();"
+        "print(*sys.modules); sys.exit(code)"
+    )
+    output = tmp_path / "vectors.npy"
+    command = [sys.executable, "-c", program, "embed", str(tmp_path / "texts.txt"), "--output", str(output)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    imported = set(result.stdout.split())
+    assert output.is_file()
+    assert "torch" in imported
+    assert {name for name in imported if name.startswith("regard.verbs.")} == {
+        f"regard.verbs.{name}" for name in ("base", "embed", "python", "tables")
+    }
+    heavy = {
+        "torch._dynamo",
+        "sympy",
+        "huggingface_hub",
+        "transformers",
+        "sklearn",
+        "pandas",
+        "scipy",
+        "pyarrow",
+        "rich",
+    }
+    assert not (heavy | {"regard.inference.translation", "regard.inference.masked_lm", "regard.training"}) & imported
 
 
 def test_help_is_formatted_on_terminals_and_plain_in_pipes() -> None:

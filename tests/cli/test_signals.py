@@ -194,7 +194,7 @@ RUNS = int(os.environ.get("REGARD_INTERRUPTS", "12"))
 
 @pytest.mark.parametrize("number", range(RUNS))
 def test_ctrl_c_within_the_first_two_seconds(number: int) -> None:
-    """Checks exit code, one line and no traceback at random moments; REGARD_INTERRUPTS sets the number of runs."""
+    """Checks exit code, message and no traceback at random moments; REGARD_INTERRUPTS sets the number of runs."""
     command = [sys.executable, "-c", ENDLESS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -202,7 +202,9 @@ def test_ctrl_c_within_the_first_two_seconds(number: int) -> None:
         time.sleep(2 * number / RUNS)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130
-        assert process.stderr.read() == "interrupted\n"
+        *notes, last = process.stderr.read().splitlines()
+        assert last == "interrupted"
+        assert all("context has room" in note for note in notes)  # printed when the model is loaded
 
 
 @pytest.mark.parametrize(("number", "code", "message"), ENDS)

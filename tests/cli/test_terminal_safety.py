@@ -73,6 +73,10 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     ],
     "compare": [(0, [f"the {WORD} _", "the day _", "--model", BERT, "-k", "all"]), (2, ["a _", "-m", f"./{EVIL}"])],
     "index": [(2, [TEXTS, "--model", BERT, "--output", TEXTS]), (2, [EVIL, "--model", BERT, "--output", "x"])],
+    "export": [
+        (2, [f"./{EVIL}", "--format", "onnx", "--output", EVIL]),
+        (2, [BERT, "--format", EVIL, "--output", "x"]),
+    ],
     "search": [(0, [TEXTS, WORD, "--model", BERT]), (2, [EVIL, WORD, "--model", BERT])],
     "duplicates": [(0, [TEXTS, "--model", BERT, "--threshold", "0.1"]), (2, [EVIL, "--model", BERT])],
     "cluster": [(0, [TEXTS, "--model", BERT, "--num-clusters", "2"]), (2, [EVIL, "--model", BERT])],

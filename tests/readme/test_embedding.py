@@ -10,6 +10,7 @@ import pytest
 
 import regard
 from regard.cli.app import run
+from regard.engine.precision import supports_int8
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "embedding.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^    (regard (?:.*\\\n)*.*)$", PAGE, re.MULTILINE)
@@ -22,9 +23,12 @@ def test_the_commands_and_the_python_run(
     Path("pairs.tsv").write_text("".join(f"what is {n}\tthis is {n}\n" for n in range(20)), encoding="utf-8")
     Path("scored.tsv").write_text("".join(f"what is {n}\tthis is 3\t{n / 7}\n" for n in range(20)), encoding="utf-8")
     Path("texts.txt").write_text("a film\na day\n", encoding="utf-8")
-    assert len(COMMANDS) == 3
+    Path("reviews.csv").write_text("text\na good film\na dull day\n", encoding="utf-8")
+    assert len(COMMANDS) == 6
     for number, command in enumerate(COMMANDS):
-        words = shlex.split(command.replace("\\\n", " "))[1:]
+        words = shlex.split(command.replace("\\\n", " "), comments=True)[1:]
+        if "int8" in words and not supports_int8():
+            continue
         if words[0] == "train":
             words = [
                 word.replace("384,192,96", "32,16,8").replace("regard-bert", str(tiny_bert_folder)) for word in words

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,13 +28,17 @@ def test_the_commands_run_and_the_answers_are_beside_the_rows(
 ) -> None:
     shutil.copy(ROOT / "examples" / "reviews.csv", tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert len(COMMANDS) == 8
+    assert len(COMMANDS) == 9
     for command in COMMANDS:
         words = shlex.split(command)[1:]
-        if words[0] not in ("search", "evaluate", "predict"):  # these have the model of the folder
+        if words[0] not in ("search", "evaluate", "predict", "export"):  # these have the model of the folder
             words += ["--model", str(tiny_bert_folder)]
         assert run(words) == 0, (command, capsys.readouterr().err)
         assert capsys.readouterr().out, command
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code, "engineers.md", "exec"), names)
+    assert names["logits"].shape == (2, 2)
     assert "<html" in (tmp_path / "report.html").read_text(encoding="utf-8")
     with open(tmp_path / "reviews.csv", encoding="utf-8-sig", newline="") as file:
         reviews = list(csv.DictReader(file, delimiter=";"))

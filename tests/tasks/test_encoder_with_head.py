@@ -11,6 +11,7 @@ from torch import nn
 
 from regard.data.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
 from regard.data.readers import split_words
+from regard.engine import tuning
 from regard.errors import InputError
 from regard.models import Bert, Elmo, ElmoConfig
 from regard.tasks import encoder_with_head as tested
@@ -88,7 +89,7 @@ def test_outputs_do_not_depend_on_the_batch(
     model.encoder.embedding.eval()
     before = [part.training for part in model.modules()]
     assert {*before} == {True, False}
-    monkeypatch.setitem(tested.BUDGET, "cpu", 60)
+    monkeypatch.setattr(tuning, "DEFAULT_TOKENS", 60)
     found = dict(compute_logits(model, items, CPU))
     assert [part.training for part in model.modules()] == before
     assert sorted(found) == list(range(len(items)))

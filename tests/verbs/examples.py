@@ -234,4 +234,9 @@ EXAMPLES: dict[str, Example] = {
         {"model": "CLASSIFIER", "source": ["the film"], "threshold": 0.5},
         "a threshold for no answer",
     ),
+    "export": Example(
+        {"model": "MODEL", "output": "EXPORTED", "format": "sentence-transformers", "normalize": True},
+        {"model": "GPT", "output": "EXPORTED", "format": "sentence-transformers"},
+        "expected a BERT, a DistilBERT or a RoBERTa",
+    ),
 }

@@ -10,13 +10,14 @@ import dataclasses
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic_core import CoreSchema, SchemaValidator, ValidationError, core_schema
 
 from regard.checkpoints.storage import INT8_FORMAT
 from regard.errors import InputError, suggest
-from regard.models.family import Family, FileFormat, families, get_family
+from regard.models.family import Family, FileFormat, families, family_names, get_family
 from regard.nn.block import TRANSFORMERS_ACTIVATIONS
 
 CODE = ("auto_map", "custom_pipelines", "custom_generate", "trust_remote_code", "code_revision")
@@ -25,6 +26,12 @@ SIZES = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
     "max_position_embeddings",
 )
+SCALARS = {
+    int: core_schema.int_schema(),
+    float: core_schema.float_schema(),
+    bool: core_schema.bool_schema(),
+    str: core_schema.str_schema(),
+}
 MAY_BE_ZERO = ("position_offset", "type_vocab_size", "embedding_size", "num_characters")
 # The prefix of model_type for families that transformers does not have; their keys are Regard's field names.
 NATIVE = "regard-"
@@ -35,12 +42,7 @@ def parse_config(document: Mapping[str, object], path: Path) -> Any:
     _refuse_code(document, path)
     if document.get("quantization_config") == INT8_FORMAT:
         document = {key: value for key, value in document.items() if key != "quantization_config"}
-    kind = document.get("model_type")
-    known = {(NATIVE if family.file_format is None else "") + family.name: family for family in families().values()}
-    if not isinstance(kind, str) or kind not in known:
-        hint = suggest(str(kind)[:60], known)
-        raise InputError(f"{path}: model_type is {_short(kind)}, which Regard does not know; {hint}")
-    family = known[kind]
+    family = _find_family(document.get("model_type"), path)
     names = {f.name for f in dataclasses.fields(family.config_class)}
     keys: Mapping[str, str] = {}
     if family.file_format is not None:
@@ -52,9 +54,10 @@ def parse_config(document: Mapping[str, object], path: Path) -> Any:
     for name in fields:
         if name not in names:
             raise InputError(f"{path}: unknown key {_short(name)}; {suggest(name[:60], names)}")
-    adapter: TypeAdapter[Any] = TypeAdapter(family.config_class)
     try:
-        config = adapter.validate_json(json.dumps({**fields, "family": family.name}), strict=True)
+        config = _validator(family.config_class).validate_json(
+            json.dumps({**fields, "family": family.name}), strict=True
+        )
     except ValidationError as error:
         problems = []
         for item in error.errors():
@@ -63,6 +66,48 @@ def parse_config(document: Mapping[str, object], path: Path) -> Any:
         raise InputError(f"{path}: {'; '.join(problems)}") from None
     _check(config, path, keys)
     return config
+
+
+def _find_family(model_type: object, path: Path) -> Family:
+    """Return the family of a model_type; only an unknown one imports all families, for the suggestion."""
+    name = str(model_type).removeprefix(NATIVE)
+    if name in family_names() and _model_type(get_family(name)) == model_type:
+        return get_family(name)
+    hint = suggest(str(model_type)[:60], map(_model_type, families().values()))
+    raise InputError(f"{path}: model_type is {_short(model_type)}, which Regard does not know; {hint}")
+
+
+def _model_type(family: Family) -> str:
+    return family.name if family.file_format is not None else NATIVE + family.name
+
+
+def _validator(config_class: Any) -> SchemaValidator:
+    """Return the validator of a config. pydantic itself would double the time that Regard's imports take."""
+    hints = get_type_hints(config_class)
+    fields = [
+        core_schema.dataclass_field(
+            field.name, core_schema.with_default_schema(_schema(hints[field.name]), default=field.default)
+        )
+        for field in dataclasses.fields(config_class)
+    ]
+    name = config_class.__name__
+    arguments = core_schema.dataclass_args_schema(name, fields)
+    names, post_init = [field["name"] for field in fields], hasattr(config_class, "__post_init__")
+    schema = core_schema.dataclass_schema(config_class, arguments, names, cls_name=name, post_init=post_init)
+    return SchemaValidator(schema)
+
+
+def _schema(hint: Any) -> CoreSchema:
+    """Return the schema of a field: a scalar, a choice, a pair of numbers, or one of these or None."""
+    options = get_args(hint)
+    if hint in SCALARS:
+        return SCALARS[hint]
+    if get_origin(hint) is Literal:
+        return core_schema.literal_schema(list(options))
+    if get_origin(hint) is tuple:
+        return core_schema.tuple_schema(list(map(_schema, options)))
+    (inner,) = (option for option in options if option is not NoneType)
+    return core_schema.nullable_schema(_schema(inner))
 
 
 def _refuse_code(document: Mapping[str, object], path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
 from regard.errors import InputError
@@ -31,6 +32,7 @@ class LoadedModel:
     translator: Any = None
     folder: Path | None = None  # where it was read from
     changeable: bool = False  # passed in by a caller, who may have changed its weights
+    devices: tuple[torch.device, ...] = ()  # of the machine on which a bulk job may load it, too
     cache: dict[Hashable, Any] | None = None  # results of slow analyses, used by the server
 
     def __iter__(self) -> Iterator[Any]:

@@ -6,10 +6,12 @@ Regard's are in the families of `regard.models`.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from regard.errors import InputError, suggest
 from regard.files.disk import finish_save
 from regard.files.json_files import json_bytes, read_json
 from regard.known import BUILT_IN, INSTALL, builtin_folder, builtin_names
-from regard.models.family import Table, TensorNames, build, describe_family, families, get_family
+from regard.models.family import Table, TensorNames, build, describe_family, family_names, get_family
 from regard.text import Tokenizer
 
 ALIGNMENT = 64  # bytes, that of torch's CPU allocator
@@ -45,9 +47,10 @@ def load(
     The tokenizer is None if the model has none, such as a Vision Transformer. Weights are converted to `dtype`.
     """
     folder = find_folder(name_or_path, revision=revision, offline=offline)
-    model = read_model(folder, dtype=dtype).to(device)
-    rows = getattr(model.config, "vocab_size", None)
-    return model, Tokenizer.open(folder, rows=rows) if Tokenizer.exists(folder) else None
+    with _collector_paused():
+        model = read_model(folder, dtype=dtype).to(device)
+        rows = getattr(model.config, "vocab_size", None)
+        return model, Tokenizer.open(folder, rows=rows) if Tokenizer.exists(folder) else None
 
 
 def save(model: nn.Module, folder: str | os.PathLike[str], tokenizer: Tokenizer | None = None) -> None:
@@ -130,9 +133,9 @@ def write_model(
     """
     model = getattr(model, "_orig_mod", model)  # unwrap a compiled model
     config: Any = getattr(model, "config", None)
-    if getattr(config, "family", None) not in families():
+    if getattr(config, "family", None) not in family_names():
         raise InputError(f"{folder}: a {type(model).__name__} cannot be saved; expected a model of regard.models")
-    heads = [head for head in get_family(config.family).heads if getattr(model, head, None) is not None]
+    heads = heads_of(model)
     names, state = names_of(config), model.state_dict()
     table = _table(names, config, heads, model)
     if lost := sorted(state.keys() - table.keys()):
@@ -141,9 +144,21 @@ def write_model(
     tensors: dict[str, Tensor] = dict(rest or {})
     for ours, theirs in table.items():
         tensors |= dict(zip(theirs, to_theirs(names, ours, state[ours], len(theirs)), strict=True))
-    dtype = str(next(iter(state.values())).dtype).removeprefix("torch.")
-    document = json_bytes({**write_config(config, heads=heads, dtype=dtype), **(about or {})})
-    write_folder(folder, tensors=tensors, files={**files, "config.json": document}, overwrite=overwrite)
+    contents = {**files, "config.json": config_file(model, about)}
+    write_folder(folder, tensors=tensors, files=contents, overwrite=overwrite)
+
+
+def config_file(model: nn.Module, about: Mapping[str, object] | None = None) -> bytes:
+    """The config.json of a model of `regard.models`; `about` are additional keys."""
+    config: Any = model.config
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    return json_bytes({**write_config(config, heads=heads_of(model), dtype=dtype), **(about or {})})
+
+
+def heads_of(model: nn.Module) -> list[str]:
+    """The heads that a model has."""
+    config: Any = model.config
+    return [head for head in get_family(config.family).heads if getattr(model, head, None) is not None]
 
 
 def _table(names: TensorNames, config: Any, heads: list[str], model: nn.Module) -> dict[str, tuple[str, ...]]:
@@ -187,6 +202,18 @@ def _aligned(tensor: Tensor) -> Tensor:
     the alignment: a loaded model must compute the same values as the saved one.
     """
     return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pause the garbage collector: loading makes no garbage, and one pass through torch's objects takes 0.1 s."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class SkipInit(TorchFunctionMode):

@@ -29,8 +29,13 @@ Register = Callable[[typer.Typer], None]
 FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, CLOSED_PIPE = 1, 2, 130, 143, 141
 
 
-def verbs() -> list[Register]:
-    """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
+def verbs(name: str = "") -> list[Register]:
+    """The commands of `regard`, in the order of the help page, or only that with the name if there is one.
+
+    The others would only take time to build. Their files import torch inside functions only.
+    """
+    if command := verb_command(name):
+        return [command]
     from regard.cli import (
         lesson,
         studio,
@@ -51,6 +56,21 @@ def verb_commands() -> list[Register]:
     from regard.verbs import VERBS, find
 
     return [partial(register, verb=find(name)) for name in VERBS if name != "lesson"]  # in `regard.cli.lesson`
+
+
+def verb_command(name: str) -> Register | None:
+    """The command of a verb, or None if it belongs to a group, such as `train`, or is none of `regard.verbs`."""
+    from functools import partial
+
+    from regard.verbs import VERBS, find
+
+    module = name.replace("-", "_")
+    if module not in VERBS or module == "lesson":
+        return None
+    from regard.cli.commands import register
+
+    verb = find(module)
+    return partial(register, verb=verb) if verb.command == name and verb.subcommands is None else None
 
 
 def build(registers: Iterable[Register], *, pretty: bool = False) -> typer.Typer:
@@ -75,8 +95,10 @@ def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None
     try:
         _prepare_streams()
         with handling(), _warnings_as_notes():
+            if registers is None:
+                registers = verbs(arguments[0] if arguments else "")
             # In its own context: what the options of this run set does not outlive it.
-            code = contextvars.copy_context().run(_invoke, arguments, verbs() if registers is None else registers)
+            code = contextvars.copy_context().run(_invoke, arguments, registers)
             # Now, while an error can still be reported: at exit the interpreter could not.
             sys.stdout.flush()
         return code

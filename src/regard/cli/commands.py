@@ -6,6 +6,7 @@ of the running verb go to stderr, generated text and results to stdout.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -165,6 +166,8 @@ def command(verb: Verb, fixed: Mapping[str, str] | None = None) -> Callable[...,
         values.pop("max_line", None)  # its callback has set it
         given = {name: _split(fields[name], value) for name, value in values.items() if value not in (None, [])}
         request = verb.parse({**(fixed or {}), **given})
+        if verb.model_fields():
+            import_torch()
         from regard.verbs.python import LocalModels
 
         with ExitStack() as stack:
@@ -208,6 +211,21 @@ def command(verb: Verb, fixed: Mapping[str, str] | None = None) -> Callable[...,
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
     return run
+
+
+def import_torch() -> None:
+    """Import torch without the garbage collector, which would search its objects for garbage again and again.
+
+    They live as long as the process: they are frozen, so that no later collection searches them either.
+    """
+    if "torch" in sys.modules:
+        return
+    gc.disable()
+    try:
+        import torch  # noqa: F401
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _show_text(streamed: list[bool], text: str) -> None:

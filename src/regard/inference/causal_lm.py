@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,12 +16,13 @@ from torch import Tensor, nn
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.data.batch import collate, group_by_token_budget
 from regard.errors import InputError
-from regard.inference.masked_lm import BATCH_TOKENS
 from regard.models.family import can, describe_model
 from regard.nn.masks import Packed
 from regard.text import Tokenizer
 from regard.text.tokenizer import Encoding
 
+# Tokens per batch: each scored position gets one row as wide as the vocabulary.
+BATCH_TOKENS = defaultdict(lambda: 16384, cpu=2048)  # by device
 ROWS = 512  # rows of logits at a time: 100 MB for GPT-2's vocabulary
 
 

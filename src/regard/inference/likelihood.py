@@ -25,8 +25,8 @@ from regard.data.readers.tables import Missing
 from regard.data.rows import Row, RowReader
 from regard.errors import InputError
 from regard.events import Event, Progress, ResultItem
-from regard.inference.causal_lm import CausalScorer, ScoredIds, split_special_tokens
-from regard.inference.masked_lm import BATCH_TOKENS, MaskedLM, pseudo_nll
+from regard.inference.causal_lm import BATCH_TOKENS, CausalScorer, ScoredIds, split_special_tokens
+from regard.inference.masked_lm import MaskedLM, pseudo_nll
 from regard.models.family import can, describe_model
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table

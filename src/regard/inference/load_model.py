@@ -1,17 +1,23 @@
-"""Load any kind of model by name: pretrained, fine-tuned or a translator."""
+"""Load any kind of model by name: pretrained, fine-tuned or a translator.
+
+The code of tasks and translators is imported only for folders that need it.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from regard.checkpoints import loading
+from regard.checkpoints.files import TASK, TRANSLATION
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.inference.translation.translator import TRANSLATE, load_translator
-from regard.tasks.fine_tuned_model import FineTunedModel, is_fine_tuned, load_fine_tuned
 from regard.text import Tokenizer
+
+if TYPE_CHECKING:
+    from regard.tasks.fine_tuned_model import FineTunedModel
 
 
 def load(
@@ -30,7 +36,9 @@ def load(
     converted to `dtype`.
     """
     folder = loading.find_folder(name_or_path, revision=revision, offline=offline)
-    if is_fine_tuned(folder):
+    if (folder / TASK).is_file():
+        from regard.tasks.fine_tuned_model import load_fine_tuned
+
         fine_tuned = load_fine_tuned(folder, device=device)
         fine_tuned.model.to(dtype)
         return fine_tuned
@@ -40,10 +48,14 @@ def load(
 def load_model(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> LoadedModel:
     """A folder, a built-in name or a Hugging Face hub name. For a fine-tuned model, `model` is the encoder."""
     name, folder = os.fspath(name_or_path), loading.find_folder(name_or_path)
-    if (folder / TRANSLATE).is_file():
+    if (folder / TRANSLATION).is_file():
+        from regard.inference.translation.translator import load_translator
+
         translator = load_translator(folder, device=device)
         return LoadedModel(name, translator.model, translator.subwords, translator=translator, folder=folder)
-    if is_fine_tuned(folder):
+    if (folder / TASK).is_file():
+        from regard.tasks.fine_tuned_model import load_fine_tuned
+
         fine_tuned = load_fine_tuned(folder, device=device)
         return LoadedModel(name, fine_tuned.model.encoder, fine_tuned.tokenizer, fine_tuned, folder=folder)
     return LoadedModel(name, *loading.load(folder, device=device), folder=folder)

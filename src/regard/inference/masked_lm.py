@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.data.batch import collate, in_groups
 from regard.errors import InputError
+from regard.inference.causal_lm import BATCH_TOKENS
 from regard.known import DEFAULT_MODEL
 from regard.models.family import can, family_name, family_of
 from regard.nn.masks import Packed
@@ -39,8 +40,6 @@ ENUMERATED = 256  # maximum number of partial assignments that are all extended
 LINE = 60  # characters; a longer text is not repeated in the table of assignments
 BEAM = 20  # if there are more, the number of likeliest ones to extend
 Word = tuple[int, ...]  # the ids of its pieces
-# Tokens per batch: each masked position gets one row as wide as the vocabulary.
-BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from regard.data.batch import in_groups
 from regard.errors import InputError
 from regard.escaping import escape_controls
-from regard.inference.masked_lm import BATCH_TOKENS
+from regard.inference.causal_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe, ProbedModel, TextProbe, probe_modes
 from regard.models.family import family_of
 from regard.nn.masks import Context, select_rows

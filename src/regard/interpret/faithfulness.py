@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.escaping import escape_controls
-from regard.inference.masked_lm import BATCH_TOKENS
+from regard.inference.causal_lm import BATCH_TOKENS
 from regard.interpret.ablation import output_distance
 from regard.interpret.attribution.attributions import Attribution, gradient_times_input, integrated_gradients
 from regard.interpret.attribution.image_probe import ImageProbe

@@ -217,8 +217,9 @@ def family_name(model: object) -> str:
 
 
 def family_of(model: object) -> Family | None:
-    """Return the family of a model, or None."""
-    return families().get(family_name(model))
+    """Return the family of a model, or None. Imports no other family."""
+    name = family_name(model)
+    return get_family(name) if name in family_names() else None
 
 
 def describe_model(model: object) -> str:

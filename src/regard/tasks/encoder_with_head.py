@@ -7,20 +7,27 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data.batch import Batch, collate, group_by_token_budget
+from regard.data.batch import Batch, collate
 from regard.device import autocast_dtype
+from regard.engine.batches import Indices, filler_lengths, plan_batches
+from regard.engine.precision import compare_precisions, inference_copy, resolve_precision
+from regard.engine.runner import run_batches
+from regard.engine.tuning import cpu_settings
 from regard.errors import InputError
 from regard.models.family import can, describe_model, family_of
 from regard.nn.masks import Layout, Packed, length_groups
 from regard.nn.stack import ScalarMix
-from regard.nn.training import evaluation_mode, normal_init
+from regard.nn.training import eval_mode, normal_init
 from regard.tasks.image_classification import ImageClassifier
+from regard.tasks.inputs import InputSequence
 from regard.tasks.task import Task, TaskInput
 
-BUDGET = {"cpu": 2048, "cuda": 65536}  # tokens per forward pass
+CHARACTERS_PER_TOKEN = 4  # of ordinary text
+SAMPLE = 32  # inputs on which precisions are compared
 
 
 class TaskHead(nn.Module):
@@ -155,15 +162,52 @@ def compute_logits(
     inputs: Sequence[TaskInput],
     device: torch.device,
     *,
-    precision: str = "auto",
+    precision: str | None = None,
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield the index of each input with its logits, (positions, outputs) on the CPU.
 
-    Inputs of similar length share a batch, so the order changes.
+    Inputs of similar length share a batch, so the order changes. `precision` is fp32, bf16 or int8; None: what is best
+    for the device.
     """
-    half = autocast_dtype(precision, device)
-    for group in group_by_token_budget([model.num_tokens(item) for item in inputs], BUDGET[device.type]):
-        batch_inputs = [inputs[index] for index in group]
-        with evaluation_mode(model), torch.autocast(device.type, half, enabled=half is not None):
-            logits = model(model.collate(batch_inputs).to(device)).float().cpu()
-        yield from zip(group, logits.split(model.output_counts(batch_inputs)), strict=True)
+    chosen = precision or resolve_precision(None, device)
+    network = inference_copy(model, chosen)
+    half = autocast_dtype(chosen, device) if network is model and chosen == "bf16" else None
+    lengths = np.array([model.num_tokens(item) for item in inputs], dtype=np.int64)
+    characters = CHARACTERS_PER_TOKEN * int(lengths.sum())
+
+    def compute(group: Indices) -> Tensor:
+        with torch.autocast(device.type, half, enabled=half is not None):
+            logits: Tensor = network(model.collate([*(inputs[index] for index in group), *fillers(group)]).to(device))
+            return logits
+
+    def fillers(group: Indices) -> list[TaskInput]:
+        """Inputs that round the batch up to a size for which packed weights are fast."""
+        if network is model or isinstance(model, ImageClassifier):
+            return []
+        longest = max(len(row) for index in group for row in inputs[index].sequences)
+        positions = inputs[group[0]].sequences[0].positions
+        return [
+            TaskInput((InputSequence([0] * size, [0] * size, None if positions is None else []),), -1)
+            for size in filler_lengths(int(lengths[group].sum()), longest)
+        ]
+
+    with eval_mode(network), cpu_settings(device, network, chosen, work=characters) as settings:
+        groups = ((group, group) for group in plan_batches(lengths, settings.tokens))
+        for group, logits in run_batches(groups, compute, device):
+            counts = model.output_counts([inputs[index] for index in group])
+            yield from zip(group.tolist(), torch.split(logits[: sum(counts)], counts), strict=True)
+
+
+def choose_precision(model: EncoderWithHead | ImageClassifier, inputs: Sequence[TaskInput]) -> str:
+    """int8 if it is faster on this CPU and the vectors that the head reads agree with fp32 on a sample, else fp32."""
+    if isinstance(model, ImageClassifier):
+        return "fp32"
+    sample = model.collate([*inputs[:: max(1, len(inputs) // SAMPLE)]][:SAMPLE])
+
+    def vectors(precision: str) -> Tensor:
+        network = inference_copy(model, precision)
+        with eval_mode(network):
+            hidden = network.forward_with_hidden(sample)[0]
+        return hidden if sample.positions is None else hidden[sample.positions]
+
+    return compare_precisions(model, vectors).precision

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
@@ -16,25 +16,25 @@ import torch
 from torch import Tensor
 
 from regard.checkpoints import loading
+from regard.checkpoints.files import TASK as TASK_FILE
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_parts, write_model
 from regard.data.examples import Example, without_label
 from regard.data.readers import TableOptions
-from regard.device import autocast_dtype
+from regard.engine.precision import PRECISION_NAMES, InferencePrecision, resolve_precision
 from regard.errors import InputError, check_choice
 from regard.events import drain
 from regard.files.json_files import json_bytes, read_json
 from regard.known import BUILT_IN
 from regard.models.family import can, describe_model, family_name, get_family
 from regard.settings import Precision
-from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
+from regard.tasks.encoder_with_head import EncoderWithHead, choose_precision, compute_logits
 from regard.tasks.image_classification import ImageClassifier, ImageTransform
 from regard.tasks.inputs import MIN_LENGTH, InputBuilder
 from regard.tasks.registry import get_task
-from regard.tasks.task import Prediction, Task
+from regard.tasks.task import Prediction, Task, TaskInput
 from regard.text import Tokenizer
 
-TASK_FILE = "task.json"
 MIX = "mix."
 MAX_LENGTH = 1 << 16  # maximum tokens per sequence of a model without position embeddings
 CHUNK_SIZE = 512  # examples
@@ -45,9 +45,10 @@ STEP = 64  # inputs between reports of progress
 class FineTunedModel:
     """A model fine-tuned for a task; `length` is the maximum sequence length. Image models have no tokenizer.
 
-    Predictions use the `precision` of training: auto, bf16 or fp32. `text_columns` names the texts of an example in the
-    training data, such as premise and hypothesis; empty if that is not known. `folder` is where the model was read
-    from. Unpacks to the encoder and the tokenizer, as `regard.load` returns them for a pretrained model.
+    Predictions use the `precision` of training, auto, bf16 or fp32, unless `inference_precision` is set. `text_columns`
+    names the texts of an example in the training data, such as premise and hypothesis; empty if that is not known.
+    `folder` is where the model was read from. Unpacks to the encoder and the tokenizer, as `regard.load` returns them
+    for a pretrained model.
     """
 
     task: Task[Any]
@@ -57,6 +58,8 @@ class FineTunedModel:
     precision: Precision = "auto"
     text_columns: tuple[str, ...] = ()
     folder: Path | None = None
+    inference_precision: InferencePrecision | None = None
+    _chosen_precision: list[str] = field(default_factory=list, init=False, repr=False)
     report: Any = None  # of the training, if this process trained it with `regard.fit`
 
     def __iter__(self) -> Iterator[Any]:
@@ -114,9 +117,25 @@ class FineTunedModel:
         """Write a folder that `regard.load` and transformers can read."""
         save_fine_tuned(self, Path(folder))
 
+    def computing_precision(self, device: torch.device) -> str:
+        """The precision of predictions on a device: the requested one, or that of training."""
+        if self.inference_precision is None and self.precision != "auto":
+            return self.precision
+        return resolve_precision(self.inference_precision, device)
+
+    def choose_precision(self, inputs: Sequence[TaskInput]) -> str:
+        """What precision auto is: the first inputs decide, so that all predictions of a file have the same."""
+        if not self._chosen_precision:
+            self._chosen_precision.append(choose_precision(self.model, inputs))
+        return self._chosen_precision[0]
+
     def with_threshold(self, threshold: float | None) -> FineTunedModel:
         """The model with another margin by which an answer must exceed "no answer"; None keeps the trained one."""
         return self if threshold is None else replace(self, task=self.task.with_threshold(threshold))
+
+    def with_precision(self, precision: InferencePrecision | None) -> FineTunedModel:
+        """The model with another precision of predictions; None keeps that of training."""
+        return self if precision is None else replace(self, inference_precision=precision)
 
     @property
     def input_builder(self) -> InputBuilder | ImageTransform:
@@ -145,7 +164,10 @@ def predict_steps(
         return [], 0
     inputs = model.task.preprocess([without_label(example) for example in examples], model.input_builder)
     logits: list[Tensor] = [torch.empty(0)] * len(inputs)
-    outputs = compute_logits(model.model, inputs, device, precision=model.precision)
+    precision = model.computing_precision(device)
+    if precision == "auto":
+        precision = model.choose_precision(inputs)
+    outputs = compute_logits(model.model, inputs, device, precision=precision)
     for finished, (index, part) in enumerate(outputs, start=1):
         logits[index] = part
         if finished % STEP == 0:
@@ -181,8 +203,9 @@ def calibrate(
 
 def describe_compute(model: FineTunedModel, device: torch.device) -> str:
     """A sentence with the device and the data type of predictions."""
-    dtype = "bfloat16" if autocast_dtype(model.precision, device) is not None else "float32"
-    return f"computing on {device} in {dtype}, as run.precision was {model.precision} in training"
+    chosen = model.computing_precision(device)
+    reason = "" if model.inference_precision else f", as run.precision was {model.precision} in training"
+    return f"computing on {device} in {PRECISION_NAMES[chosen]}{reason}"
 
 
 def read_task(folder: Path) -> Task[Any]:
@@ -198,19 +221,30 @@ def save_fine_tuned(
     fine_tuned: FineTunedModel, folder: Path, *, files: Mapping[str, bytes] | None = None, overwrite: bool = False
 ) -> None:
     """Write a folder, all or nothing, with additional `files`. `overwrite` as for `write_folder`."""
+    model = fine_tuned.model
+    contents, about = fine_tuned_files(fine_tuned)
+    rest = None
+    if not isinstance(model, ImageClassifier):
+        _, names = _transformers_names(model.encoder.config.family, fine_tuned.task)
+        rest = {_renamed(name, names): tensor for name, tensor in _state(model).items()}
+    contents = {**(files or {}), **contents}
+    write_model(model.encoder, folder, files=contents, rest=rest, about=about, overwrite=overwrite)
+
+
+def fine_tuned_files(fine_tuned: FineTunedModel) -> tuple[dict[str, bytes], dict[str, object]]:
+    """The files of a folder beside config.json and the weights, and the keys of config.json that describe the task."""
     task, model = fine_tuned.task, fine_tuned.model
     document: dict[str, object] = {"task": task.name, "length": fine_tuned.length, "precision": fine_tuned.precision}
     if fine_tuned.text_columns:
         document["texts"] = list(fine_tuned.text_columns)
     document |= task.to_dict()
-    contents = {**(files or {}), TASK_FILE: json_bytes(document)}
+    files = {TASK_FILE: json_bytes(document)}
     if isinstance(model, ImageClassifier):
-        contents["preprocessor_config.json"] = json_bytes(_processor(model.encoder.config))
-        write_model(model.encoder, folder, files=contents, about=_classes(task.labels), overwrite=overwrite)
-        return
+        return {**files, "preprocessor_config.json": json_bytes(_processor(model.encoder.config))}, _classes(
+            task.labels
+        )
     assert fine_tuned.tokenizer is not None
-    architecture, names = _transformers_names(model.encoder.config.family, task)
-    rest = {_renamed(name, names): tensor for name, tensor in _state(model).items()}
+    architecture, _ = _transformers_names(model.encoder.config.family, task)
     about: dict[str, object] = {}
     if architecture:  # for other families, task.json is enough
         about["architectures"] = [architecture]
@@ -222,8 +256,7 @@ def save_fine_tuned(
         if can(model.encoder, "causal-lm") and pad not in (None, fine_tuned.tokenizer.eos_token_id):
             # transformers predicts from the last token that is not padding, which must not be our end token.
             about["pad_token_id"] = pad
-    contents = {**fine_tuned.tokenizer.files(), **contents}
-    write_model(model.encoder, folder, files=contents, rest=rest, about=about, overwrite=overwrite)
+    return {**fine_tuned.tokenizer.files(), **files}, about
 
 
 def require_fine_tuned(name_or_path: str | os.PathLike[str]) -> Path:

@@ -48,8 +48,8 @@ class InputBuilder:
         if self.causal:
             return self._causal(texts)
         inputs: list[str | tuple[str, str]] = [a if b is None else (a, b) for a, b in texts]
-        encodings = self.tokenizer.encode_batch(inputs, max_length=self.max_length)
-        return [InputSequence(encoding.ids, encoding.segments, [0], encoding.num_truncated) for encoding in encodings]
+        rows = self.tokenizer.ids_and_segments(inputs, max_length=self.max_length)
+        return [InputSequence(ids, segments, [0], truncated) for ids, segments, truncated in rows]
 
     def tokens(self, texts: Sequence[str]) -> list[Encoding]:
         """Texts without special tokens, not truncated."""

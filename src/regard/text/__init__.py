@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from regard.text.tokenizer import Encoding, Tokenizer
+from regard.text.tokenizer import Encoding, TokenIds, Tokenizer
 
-__all__ = ["Encoding", "Tokenizer"]
+__all__ = ["Encoding", "TokenIds", "Tokenizer"]

@@ -13,10 +13,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import tokenizers
+from numpy.typing import NDArray
 from tokenizers import models, normalizers
 
 from regard.errors import InputError, check_choice
@@ -31,6 +34,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 NUMBERED = re.compile("<0x([0-9A-Fa-f]{2})>")
 LONE = re.compile("[\udc80-\udcff]")  # how `surrogateescape` represents an undecodable byte
 PRINTED = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))  # bytes that represent themselves
+CHUNK = 128  # texts whose ids are converted at once
 Item = TypeVar("Item")
 
 
@@ -53,6 +57,45 @@ class Encoding:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIds:
+    """The token ids of several texts in one array, with the length of each text and the tokens truncated from it."""
+
+    ids: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+    num_truncated: NDArray[np.int64]
+
+    @staticmethod
+    def from_lists(rows: Sequence[Sequence[int]]) -> TokenIds:
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        ids = np.empty(int(lengths.sum()), dtype=np.int32)
+        ends, start = np.cumsum(lengths), 0
+        for first in range(0, len(rows), CHUNK):  # in parts, between which other threads can run
+            end = int(ends[min(first + CHUNK, len(rows)) - 1])
+            part = chain.from_iterable(rows[first : first + CHUNK])
+            ids[start:end] = np.fromiter(part, dtype=np.int32, count=end - start)
+            start = end
+        return TokenIds(ids, lengths, np.zeros_like(lengths))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def extend(self, other: TokenIds) -> TokenIds:
+        """These texts, and then those of the other."""
+        if not len(self):
+            return other
+        pairs = ((self.ids, other.ids), (self.lengths, other.lengths), (self.num_truncated, other.num_truncated))
+        return TokenIds(*(np.concatenate(pair) for pair in pairs))  # type: ignore[arg-type]
+
+    def select(self, indices: NDArray[np.int64]) -> TokenIds:
+        """Some of the texts, in the order of the indices."""
+        lengths = self.lengths[indices]
+        starts = (np.cumsum(self.lengths) - self.lengths)[indices]
+        shifts = starts - (np.cumsum(lengths) - lengths)
+        positions = np.arange(int(lengths.sum())) + np.repeat(shifts, lengths)
+        return TokenIds(self.ids[positions], lengths, self.num_truncated[indices])
 
 
 class Tokenizer:
@@ -138,6 +181,30 @@ class Tokenizer:
         ids = [without(item.ids, cuts(item, max_length)) for item in encoded]
         return ids, [len(item) - len(row) for item, row in zip(encoded, ids, strict=True)]
 
+    def ids_and_segments(
+        self, texts: Sequence[str | tuple[str, str]], *, max_length: int | None = None
+    ) -> list[tuple[list[int], list[int], int]]:
+        """The ids and segments of each text or pair, and the number of tokens truncated; faster than `encode_batch`."""
+        rows = []
+        for item in self._encode(self._pipeline.encode_batch_fast, texts, True):
+            removed = cuts(item, max_length)
+            ids = without(item.ids, removed)
+            rows.append((ids, without(item.type_ids, removed), len(item) - len(ids)))
+        return rows
+
+    def encode_ids(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenIds:
+        """Encode texts in parallel into one array of ids, truncated to `max_length` tokens each."""
+        encoded = self._encode(self._pipeline.encode_batch_fast, texts, True)
+        lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+        rows = [item.ids for item in encoded]
+        truncated = np.zeros_like(lengths)
+        if max_length is not None:
+            for index in np.flatnonzero(lengths > max_length):
+                rows[index] = without(rows[index], cuts(encoded[index], max_length))
+                truncated[index] = lengths[index] - len(rows[index])
+        tokens = TokenIds.from_lists(rows)
+        return TokenIds(tokens.ids, tokens.lengths, truncated)
+
     def _encode(
         self, encode: Callable[..., list[tokenizers.Encoding]], texts: Sequence[object], add_special_tokens: bool
     ) -> list[tokenizers.Encoding]:
@@ -190,14 +257,18 @@ class Tokenizer:
     @property
     def size(self) -> int:
         """The highest id plus one: the number of embeddings that a model needs."""
-        return max(self.vocabulary.values(), default=-1) + 1
+        return max(self._pipeline.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
-    def files(self) -> dict[str, bytes]:
-        """The files of a folder with this tokenizer, by name; WordPiece also has vocab.txt."""
+    def files(self, *, max_length: int | None = None) -> dict[str, bytes]:
+        """The files of a folder with this tokenizer, by name; WordPiece also has vocab.txt.
+
+        `max_length` is that of the model, if the files should state another one than this tokenizer does.
+        """
         # With this class transformers uses tokenizer.json unchanged; BertTokenizer and others rebuild parts of it.
         settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": self._inputs}
-        if self.max_length is not None:
-            settings["model_max_length"] = self.max_length
+        max_length = max_length or self.max_length
+        if max_length is not None:
+            settings["model_max_length"] = max_length
         settings |= {role: self._special_tokens.get(role) for role in SPECIAL_TOKENS}
         if isinstance(normalizer := self._pipeline.normalizer, normalizers.BertNormalizer):
             settings["do_lower_case"] = normalizer.lowercase

@@ -51,6 +51,7 @@ VERBS = (
     "train_translator",
     "train_embedder",
     "predict",
+    "export",
 )
 
 # `regard.NAME` for each verb; a name that Python or a package of Regard has already gets another.

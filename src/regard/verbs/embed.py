@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event, Note
 from regard.known import DEFAULT_EMBEDDING_MODEL
-from regard.verbs.base import RUN_GROUP, ModelName, Models, Texts, argument, layers_option, model_option, option, verb
+from regard.verbs.base import (
+    RUN_GROUP,
+    ModelName,
+    Models,
+    Precision,
+    Texts,
+    argument,
+    layers_option,
+    model_option,
+    option,
+    precision_option,
+    verb,
+)
 from regard.verbs.tables import RowsRequest, table_options
 
 if TYPE_CHECKING:
@@ -38,6 +50,7 @@ class EmbedRequest(RowsRequest):
         None, help="Maximum number of tokens per text. Default: what the model's files state.", metavar="N", ge=1
     )
     long: Literal["cut", "error", "windows"] = option("cut", help="What to do with texts that are too long.")
+    precision: Precision | None = precision_option()
     shard_size: int = option(
         4096, help="Texts per shard: what a crash loses at most.", metavar="N", ge=1, group=RUN_GROUP
     )
@@ -61,7 +74,7 @@ def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, Embed
     from regard.inference.embedding.bulk import embed_events
 
     options = request.model_dump(
-        include={"layers", "pooling", "normalize", "max_length", "long", "shard_size", "restart"}
+        include={"layers", "pooling", "normalize", "max_length", "long", "precision", "shard_size", "restart"}
     )
     try:
         with ExitStack() as stack:

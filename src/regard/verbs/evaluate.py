@@ -15,7 +15,18 @@ from pydantic.json_schema import SkipJsonSchema
 
 from regard.errors import InputError
 from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, TextsMarker, argument, option, reads_files, seed_option, verb
+from regard.verbs.base import (
+    ModelName,
+    Models,
+    Precision,
+    TextsMarker,
+    argument,
+    option,
+    precision_option,
+    reads_files,
+    seed_option,
+    verb,
+)
 from regard.verbs.tables import TableRequest, table_options
 from regard.wording import count_of
 
@@ -61,6 +72,7 @@ class EvaluateRequest(TableRequest):
     threshold: float | None = option(
         None, help="answer: the margin by which an answer must exceed no answer; the trained one by default."
     )
+    precision: Precision | None = precision_option()
     seed: int = seed_option()
 
     @field_validator("report")
@@ -105,7 +117,7 @@ def evaluate(request: EvaluateRequest, models: Models) -> Generator[Event, None,
             for path in (request.report, request.errors)
         )
         loaded = stack.enter_context(models.use(request.model, require_fine_tuned))
-        model = fine_tuned_of(loaded).with_threshold(request.threshold)
+        model = fine_tuned_of(loaded).with_threshold(request.threshold).with_precision(request.precision)
         result = yield from evaluate_model(
             model,
             _examples(request, model),

@@ -14,7 +14,18 @@ from pydantic.json_schema import SkipJsonSchema
 from regard.data.files import STANDARD_INPUT
 from regard.data.frames import DataFrameSource
 from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, TextsMarker, argument, option, reads_files, split_lines, verb
+from regard.verbs.base import (
+    ModelName,
+    Models,
+    Precision,
+    TextsMarker,
+    argument,
+    option,
+    precision_option,
+    reads_files,
+    split_lines,
+    verb,
+)
 from regard.verbs.tables import RowsRequest, table_options
 
 if TYPE_CHECKING:
@@ -72,6 +83,7 @@ class PredictRequest(RowsRequest):
     evidence: bool = option(
         False, help="Compute attention and attributions of the examples that the page shows; this takes long."
     )
+    precision: Precision | None = precision_option()
     shard_size: int = option(4096, help="Rows per shard: what a crash loses at most.", metavar="N", ge=1)
     restart: bool = option(False, help="Predict all rows again, whatever an earlier run has finished.")
 
@@ -121,7 +133,7 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
             check_built()
             page = stack.enter_context(replace_file(request.page))
         loaded = stack.enter_context(models.use(request.model, require_fine_tuned))
-        fine_tuned = fine_tuned_of(loaded).with_threshold(request.threshold)
+        fine_tuned = fine_tuned_of(loaded).with_threshold(request.threshold).with_precision(request.precision)
         yield Note(message=describe_compute(fine_tuned, fine_tuned.device))
         inputs = _open(request, fine_tuned)
         live = request.source == STANDARD_INPUT and request.output is None
@@ -135,7 +147,7 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
                     fine_tuned,
                     inputs,
                     request.output,
-                    settings={"threshold": request.threshold},
+                    settings={"threshold": request.threshold, "precision": request.precision},
                     shard_size=request.shard_size,
                     restart=request.restart,
                     page=page is not None,

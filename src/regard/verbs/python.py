@@ -30,10 +30,11 @@ class LocalModels:
         if name not in self._loaded:
             if check is not None:
                 check(name)
-            from regard.device import choose_device
+            from regard.device import all_devices, choose_device
             from regard.inference.load_model import load_model
 
-            self._loaded[name] = load_model(name, device=choose_device(self.device))
+            loaded = load_model(name, device=choose_device(self.device))
+            self._loaded[name] = replace(loaded, devices=tuple(all_devices(self.device)))
         yield self._loaded[name]
 
 

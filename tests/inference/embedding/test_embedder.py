@@ -74,6 +74,7 @@ def test_parameters(embedder: Embedder, tiny_bert_folder: Path) -> None:
         "normalize": None,
         "max_length": None,
         "device": "cpu",
+        "precision": None,
     }
     first = embedder.transform(TEXTS)
     assert embedder.set_params(layers="concat(1:)") is embedder

@@ -67,7 +67,7 @@ def test_without_a_mask_as_on_the_slides(
     pooling: str, layer: str, tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One padded tensor with all texts and no mask equals the batches of the walk."""
-    monkeypatch.setitem(module.BUDGET, "cpu", 70)  # several batches
+    monkeypatch.setattr(module, "DEFAULT_TOKENS", 70)  # several batches
     model, tokenizer = regard.load(tiny_bert_folder)
     assert tokenizer is not None
     ids = [tokenizer.encode(text).ids for text in TEXTS]

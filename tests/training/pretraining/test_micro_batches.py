@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.data.masking import IGNORE_INDEX
+from regard.data.prefetch import prefetch
 from regard.errors import InputError
-from regard.training.prefetch import prefetch
 from regard.training.pretraining.micro_batches import MicroBatch, MicroBatches, PositionShift
 from regard.training.pretraining.row_sampler import RowSampler, SentencePairs, TextChunks
 from tests.training.pretraining.texts import CLS, DOCUMENTS, FIRST, PAD, SEP, TOKENIZER, token_stream
@@ -180,13 +180,13 @@ def test_a_micro_batch_moves_to_a_device() -> None:
 
 
 def test_prefetch_gives_the_same_micro_batches() -> None:
-    made_ahead = list(islice(prefetch(batches_of("pairs").stream(), pin=False), 20))
+    made_ahead = list(islice(prefetch(batches_of("pairs").stream()), 20))
     assert all(map(batches_equal, made_ahead, batches_of("pairs").stream()))
 
 
 def test_prefetch_ends_with_the_micro_batches() -> None:
     finite = list(islice(batches_of("pairs").stream(), 6))
-    assert list(map(id, prefetch(iter(finite), pin=False))) == list(map(id, finite))
+    assert list(map(id, prefetch(iter(finite)))) == list(map(id, finite))
 
 
 def test_prefetch_prepares_only_a_few() -> None:
@@ -197,7 +197,7 @@ def test_prefetch_prepares_only_a_few() -> None:
             taken.append(batch.number)
             yield batch
 
-    batches = prefetch(counted(), pin=False)
+    batches = prefetch(counted())
     assert not taken  # nothing before the first request
     for _ in range(10):
         next(batches)
@@ -211,7 +211,7 @@ def test_prefetch_raises_errors_after_the_good_micro_batches() -> None:
         yield from islice(batches_of("pairs").stream(), 3)
         raise OSError("the shard is gone")
 
-    batches = prefetch(failing(), pin=False)
+    batches = prefetch(failing())
     assert [next(batches).number for _ in range(3)] == [0, 1, 2]
     with pytest.raises(OSError, match="the shard is gone"):
         next(batches)
@@ -219,7 +219,7 @@ def test_prefetch_raises_errors_after_the_good_micro_batches() -> None:
 
 def test_the_thread_ends_with_the_generator() -> None:
     before = set(threading.enumerate())
-    batches = prefetch(batches_of("pairs").stream(), pin=False)
+    batches = prefetch(batches_of("pairs").stream())
     next(batches)
     (thread,) = set(threading.enumerate()) - before
     batches.close()

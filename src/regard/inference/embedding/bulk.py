@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from pydantic import Field, computed_field
 
@@ -28,6 +30,7 @@ from regard.errors import InputError
 from regard.events import Event, Note
 from regard.inference.bulk.job import SHARD_SIZE, BulkProgress, InputRows, run_job, scan_rows
 from regard.inference.bulk.shards import Block, manifest, pack_json
+from regard.inference.bulk.workers import Compute, ModelFiles
 from regard.inference.embedding import outputs
 from regard.inference.embedding.embedder import EmbeddingEngine, LongTexts, TextError, load_engine
 from regard.render.result import Result
@@ -36,6 +39,7 @@ from regard.wording import count_of
 NumberedText = tuple[int, str]  # line number from 1, and the text
 # In memory at once: floats of token vectors, if every character were a token.
 FLOATS = 1 << 26
+SAMPLED_ROWS = 256  # on which precision auto is decided
 Source = str | os.PathLike[str] | Sequence[str | None] | DataFrameSource
 
 
@@ -108,8 +112,10 @@ def embed_events(
     max_length: int | None = None,
     table: TableOptions | None = None,
     long: LongTexts = "cut",
+    precision: str | None = None,
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
+    devices: Sequence[str] | None = None,
 ) -> Generator[Event, None, EmbedResult]:
     """Embed the texts of a list, a DataFrame or a file into a .npy, .npz or .parquet file; `table`: how to read them.
 
@@ -121,6 +127,9 @@ def embed_events(
 
     A finished run leaves a record in `output` + ".regard.json": the same call again finds `output` intact and embeds
     nothing, unless `restart`. Without an output the vectors are returned in memory.
+
+    With several `devices`, by default those of the loaded model, shards are computed in one process per device, if the
+    model is read from a folder.
     """
     target = None if output is None else Path(output)
     if shard_size < 1:
@@ -133,9 +142,14 @@ def embed_events(
         if texts.description:
             yield Note(message=f"{texts.name}: {texts.description}")
         model = load()
-        engine = load_engine(
-            model, layers=layers, pooling=pooling, normalize=normalize, max_length=max_length, long=long
-        )
+        options: dict[str, Any] = {"layers": layers, "pooling": pooling, "normalize": normalize}
+        options |= {"max_length": max_length, "long": long}
+        engine = load_engine(model, precision=precision, **options)
+        engine.choose_precision([text for _, text in islice(texts.read(), SAMPLED_ROWS)])
+        if engine.choice:
+            yield Note(message=engine.choice)
+        elif precision is None and engine.precision == "bf16":
+            yield Note(message=f"computing on {engine.device} in bfloat16; --precision fp32 computes in float32")
         if target is not None:
             outputs.check_pooling(target, engine.pooling)
         elif engine.pooling == "none":
@@ -155,9 +169,11 @@ def embed_events(
                 "max_length": engine.max_length,
                 "table": {name: value for name, value in vars(table).items() if value is not None},
                 "long": long,
+                "precision": engine.precision,
                 "shard_size": shard_size,
             }
             record = manifest(digest=texts.digest, model=model, continuable=texts.rereadable, settings=settings)
+            files = ModelFiles.of(model, record)
             outcome = yield from run_job(
                 texts,
                 target,
@@ -170,6 +186,8 @@ def embed_events(
                 totals=("long",),
                 shard_size=shard_size,
                 restart=restart,
+                task=EmbedTask(files, texts.name, {**options, "precision": engine.precision}) if files else None,
+                devices=model.devices if devices is None else [torch.device(name) for name in devices],
             )
             not_fitting, seconds = outcome.totals["long"], outcome.seconds
             resumed, already_done = outcome.resumed, outcome.already_done
@@ -191,6 +209,19 @@ def embed_events(
     )
     result._missing_note, result._empty = texts.missing_note, texts.empty
     return result
+
+
+@dataclass(frozen=True)
+class EmbedTask:
+    """Embeds shards in another process; `options` are those of `load_engine`, `name` that of the input."""
+
+    files: ModelFiles
+    name: str
+    options: dict[str, Any]
+
+    def load(self, device: torch.device) -> Compute:
+        engine = load_engine(self.files.load(device), **self.options)
+        return lambda rows: _blocks(engine, rows, self.name)
 
 
 def _embed_in_memory(

@@ -37,10 +37,10 @@ def read_sentence_settings(folder: Path, *, pooling: bool = True) -> SentenceSet
     return SentenceSettings(_pooling(folder) if pooling else None, _length(folder), normalize)
 
 
-def sentence_files(*, hidden_size: int, max_length: int, normalize: bool) -> dict[str, bytes]:
-    """The files that make a model folder one of sentence-transformers, with mean pooling."""
+def sentence_files(*, hidden_size: int, max_length: int, normalize: bool, pooling: str = "mean") -> dict[str, bytes]:
+    """The files that make a model folder one of sentence-transformers."""
     modules = [("", "Transformer"), ("1_Pooling", "Pooling"), *([("2_Normalize", "Normalize")] if normalize else [])]
-    pooling = {switch: mode == "mean" for switch, mode in SWITCHES.items()}
+    switches = {switch: mode == pooling for switch, mode in SWITCHES.items()}
     documents: dict[str, object] = {
         "modules.json": [
             {"idx": index, "name": str(index), "path": path, "type": f"{TYPES}.{kind}"}
@@ -52,7 +52,7 @@ def sentence_files(*, hidden_size: int, max_length: int, normalize: bool) -> dic
             "default_prompt_name": None,
             "similarity_fn_name": "cosine",
         },
-        "1_Pooling/config.json": {"word_embedding_dimension": hidden_size, **pooling},
+        "1_Pooling/config.json": {"word_embedding_dimension": hidden_size, **switches},
     }
     return {name: json_bytes(document) for name, document in documents.items()}
 

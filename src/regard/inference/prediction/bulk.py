@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.batch import group_by_size
 from regard.data.examples import ImageExample
+from regard.engine.precision import InferencePrecision
 from regard.errors import InputError
 from regard.events import Event, Note, drain
 from regard.inference.bulk.job import SHARD_SIZE, InputRows, run_job, scan_rows
 from regard.inference.bulk.outputs import check_output
 from regard.inference.bulk.shards import Block, manifest, pack_json
+from regard.inference.bulk.workers import Compute, ModelFiles
 from regard.inference.prediction import outputs
 from regard.inference.prediction.outputs import CellKind, kind_of_cells
-from regard.tasks.fine_tuned_model import FineTunedModel
+from regard.tasks.fine_tuned_model import FineTunedModel, fine_tuned_of
 from regard.tasks.prediction.inputs import InputRow, PredictionInput, example_values
 from regard.tasks.prediction.predict import predict_rows, reading_note, row_size
 from regard.tasks.prediction.result import PAGE_EXAMPLES, PredictResult
 from regard.tasks.prediction.table import PredictionTable
+from regard.tasks.task import Task
 
 
 def check(output: Path) -> None:
@@ -47,12 +52,16 @@ def predict_file(
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
     page: bool = False,
+    devices: Sequence[str] | None = None,
 ) -> Generator[Event, None, PredictResult]:
     """Write the predictions for all rows to a .csv, .jsonl or .parquet file.
 
     Finished shards of `shard_size` rows are kept in `output` + ".partial" until the end, as `run_job` explains.
     `settings` are the options that predictions depend on beside the model and the rows. With `page` the result has the
     examples that its page shows.
+
+    With several `devices`, by default those of the loaded model, shards are computed in one process per device, if the
+    model is read from a folder.
     """
     check(output)
     table = PredictionTable(model.task, inputs.kept, lines=inputs.has_lines)
@@ -71,6 +80,7 @@ def predict_file(
             continuable=rows.rereadable,
             settings={**settings, "columns": list(columns), "format": output.suffix, "shard_size": shard_size},
         )
+        files = ModelFiles.of(loaded, record)
         outcome = yield from run_job(
             rows,
             output,
@@ -82,6 +92,8 @@ def predict_file(
             totals=("blank", "truncated"),
             shard_size=shard_size,
             restart=restart,
+            task=PredictTask(files, table, model.task, model.inference_precision) if files else None,
+            devices=loaded.devices if devices is None else [torch.device(name) for name in devices],
         )
         result = PredictResult(
             model=loaded.name,
@@ -101,6 +113,21 @@ def predict_file(
                 (row.example, one) for row, one in zip(examples, predictions, strict=True) if row.example and one
             ]
     return result
+
+
+@dataclass(frozen=True)
+class PredictTask:
+    """Predicts shards in another process, with the task and the precision of the model in this one."""
+
+    files: ModelFiles
+    table: PredictionTable
+    task: Task[Any]
+    precision: InferencePrecision | None
+
+    def load(self, device: torch.device) -> Compute:
+        loaded = fine_tuned_of(self.files.load(device))
+        model = replace(loaded, task=self.task, inference_precision=self.precision)
+        return lambda rows: _blocks(model, self.table, rows)
 
 
 def _scan(

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints import loading
+from regard.checkpoints.files import TRANSLATION
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_model, write_model
 from regard.data.batch import collate, group_by_token_budget
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 TranslationModel = Any  # a model with the capability "translation"
 BUDGET = 8192  # tokens per batch, times the number of beams
-TRANSLATE = "translate.json"
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def save_translator(translator: Translator, folder: Path, *, files: Mapping[str,
         "joint": translator.subwords.joint,
         "alignment": {"layer": heads.layer - 1, "heads": heads.heads},  # from 0, as in the names of the weights
     }
-    contents = {**translator.subwords.files(), **(files or {}), TRANSLATE: json_bytes(document)}
+    contents = {**translator.subwords.files(), **(files or {}), TRANSLATION: json_bytes(document)}
     if translator.language is not None:
         contents[LANGUAGE] = translator.language.file()
     write_model(translator.model, folder, files=contents)
@@ -144,8 +144,8 @@ def save_translator(translator: Translator, folder: Path, *, files: Mapping[str,
 def require_translator(name_or_path: str | os.PathLike[str]) -> Path:
     """The folder of a translator; raises InputError for other models."""
     folder = loading.find_folder(name_or_path)
-    if not (folder / TRANSLATE).is_file():
-        raise InputError(f"{folder}: no {TRANSLATE}; expected a folder that `regard train translate` wrote")
+    if not (folder / TRANSLATION).is_file():
+        raise InputError(f"{folder}: no {TRANSLATION}; expected a folder that `regard train translate` wrote")
     return folder
 
 
@@ -170,7 +170,7 @@ def use_translator(models: Models, name: str) -> Iterator[Translator]:
 def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
     """Load a folder written by `regard train translate`, or a built-in translator."""
     folder = require_translator(name_or_path)
-    alignment_heads = _read_alignment_heads(folder / TRANSLATE)
+    alignment_heads = _read_alignment_heads(folder / TRANSLATION)
     model, subwords = as_translation_model(read_model(folder)), Subwords.open(folder)
     for side, rows, size in zip(
         ("source", "target"), model.vocab_sizes, (subwords.source.size, subwords.target.size), strict=True

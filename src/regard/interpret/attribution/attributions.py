@@ -21,7 +21,8 @@ from torch import Tensor
 from regard.data.examples import Example
 from regard.errors import InputError
 from regard.escaping import escape_controls
-from regard.inference.masked_lm import BATCH_TOKENS, find_blanks
+from regard.inference.causal_lm import BATCH_TOKENS
+from regard.inference.masked_lm import find_blanks
 from regard.interpret.attention.rollout import rollout
 from regard.interpret.attribution.probe import Probe, ProbedModel, TextProbe, task_probe
 from regard.render.result import Result, Table

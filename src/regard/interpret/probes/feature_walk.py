@@ -17,9 +17,10 @@ from torch import Tensor
 
 from regard.data.batch import collate
 from regard.data.examples import TextExample
+from regard.engine.tuning import DEFAULT_TOKENS
 from regard.errors import InputError, check_choice
 from regard.events import Progress
-from regard.inference.embedding.embedder import BUDGET, EmbeddingEngine, load_engine
+from regard.inference.embedding.embedder import EmbeddingEngine, load_engine
 from regard.interpret.embeddings import sample_indices, sampling_note
 from regard.interpret.probes.layers import text_labels
 from regard.nn.masks import Padded
@@ -237,7 +238,7 @@ def _embed_unmasked(
     """The vectors of rows padded to the longest text, without an attention mask: the index of the first, and a
     batch."""
     longest = max(map(len, ids))
-    size = max(1, BUDGET[engine.device.type] // longest)
+    size = max(1, DEFAULT_TOKENS // longest)
     for start in range(0, len(ids), size):
         rows = [[*one, *[pad] * (longest - len(one))] for one in ids[start : start + size]]
         batch = collate(rows, packed=False).to(engine.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.data.prefetch import prefetch
 from regard.device import autocast_dtype, synchronize
 from regard.errors import InputError
 from regard.events import Progress
@@ -32,13 +34,12 @@ from regard.training.events import Evaluated, Events
 from regard.training.finetuning.trainer import default_learning_rate
 from regard.training.loop import StepProgress, TimeProgress, derive_seed, train
 from regard.training.optimizer import build_optimizers
-from regard.training.prefetch import prefetch
 from regard.training.settings import learning_rate_factor, parse_budget
 from regard.training.stopping import Stop
 from regard.training.trainer import EpochTrainer
 
 ENDLESS = 1 << 40  # steps of a run with a time budget
-TOKENS = {"cpu": 4096, "cuda": 1 << 18}  # per batch of a teacher
+TOKENS = defaultdict(lambda: 1 << 18, cpu=4096)  # per batch of a teacher, by device
 PADDING = 512  # compiled batches are padded to a multiple of this number of tokens
 COMPILING_STEPS = 3  # a CUDA graph is recorded in the second step and used in the third
 SAMPLED_EPOCHS = 32  # whose largest batch is the size of compiled batches
@@ -299,7 +300,8 @@ class EmbeddingTrainer(EpochTrainer[EmbeddingOutcome]):
                 yield self._inputs(batches[index], step)["batch"]
 
     def _batches(self, first: int) -> Iterator[list[dict[str, Any]]]:
-        source = prefetch(self._prepared(first), pin=self.device.type == "cuda")
+        prepared = self._prepared(first)
+        source = prefetch((batch.pinned() for batch in prepared) if self.device.type == "cuda" else prepared)
         try:
             for step, batch in enumerate(source, start=first):
                 torch.manual_seed(derive_seed(self.seed, *divmod(step, self.steps_per_epoch)))

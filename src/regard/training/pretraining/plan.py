@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
 
 import torch
@@ -16,7 +17,7 @@ from regard.training.world import World
 MEASURED_LAYERS, MEASURED_VOCABULARY, MEASURED_TOKENS = 10_616_832, 30_522, (5e7, 5e9)
 CURVE = (2.05, 1.62, 0.42)  # irreducible loss, reducible loss at 100 million tokens, exponent
 SECONDS = 3.0  # of the measurement
-SIDE = {"cpu": 1024, "cuda": 8192}  # of the matrices whose product measures the peak
+SIDE = defaultdict(lambda: 8192, cpu=1024)  # of the matrices whose product measures the peak, by device
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:

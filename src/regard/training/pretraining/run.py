@@ -176,7 +176,7 @@ def _finished(output: Path, dataset: PretrainingDataset) -> tuple[PretrainingRes
     """
     if MODEL not in written_files(output) or not (output / EVENTS).is_file():
         return None, ""
-    *_, last = ["", *(output / EVENTS).read_text(encoding="utf-8").splitlines()]
+    *_, last = ["", *(output / EVENTS).read_text(encoding="utf-8", errors="replace").splitlines()]
     try:
         event = json.loads(last)
     except ValueError:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.checkpoints import loading
+from regard.data.prefetch import prefetch
 from regard.errors import InputError
 from regard.models.family import can
 from regard.render.result import Result, Table
@@ -20,7 +21,6 @@ from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
 from regard.training.events import Evaluated, Events, Finished, PretrainingPlan, describe_scores
 from regard.training.loop import StepProgress, TimeProgress, derive_seed, enable_gradient_checkpointing, train
 from regard.training.optimizer import build_optimizers
-from regard.training.prefetch import prefetch
 from regard.training.pretraining.build import new_model, pretrained_model
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.objectives import PretrainingDataset, objective_class
@@ -155,7 +155,9 @@ class Pretrainer(Trainer[bool]):
         """This process's share of the micro-batches of each step."""
         seed, generator = self.config.run.seed, torch.Generator(device=self.device)
         stream = self.micro_batches.stream(first * self.micro_batches_per_step, self.next_row)
-        source = prefetch(stream, pin=self.device.type == "cuda")
+        if self.device.type == "cuda":
+            stream = (batch.pinned() for batch in stream)
+        source = prefetch(stream)
         step = first
         try:
             while True:
