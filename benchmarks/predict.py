@@ -14,8 +14,9 @@ import argparse
 import csv
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,20 +32,27 @@ from regard.verbs.python import LocalModels
 SST2 = Path(__file__).resolve().parents[2] / "shared" / "data" / "sst2" / "train.tsv"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=Path, default=SST2, metavar="FILE", help="text file or TSV")
     parser.add_argument("--count", type=int, default=400, help="number of texts")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds per command")
     parser.add_argument("--model", default="regard-bert", help="the encoder")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/predict.json")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     lines = options.texts.read_text(encoding="utf-8").splitlines()[: options.count]
+    results = measure([line.split("\t")[0] for line in lines], options.model, rounds=options.rounds)
+    if options.save:
+        print(save_results("predict", results))
+
+
+def measure(texts: list[str], model: str, *, rounds: int) -> dict[str, Any]:
+    """Texts per second of both commands, and the ratio of their CPU times."""
     with tempfile.TemporaryDirectory() as scratch:
         folder, source = Path(scratch, "model"), Path(scratch, "texts.csv")
-        write_model(options.model, folder)
+        write_model(model, folder)
         with source.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([["text"], *([line.split("\t")[0]] for line in lines)])
+            csv.writer(file).writerows([["text"], *([text] for text in texts)])
         models = LocalModels("cpu")
         commands = {
             "embed": run_verb(
@@ -56,23 +64,22 @@ def main() -> None:
         }
         cpu = dict.fromkeys(commands, float("inf"))
         measured = {name: measure_cpu(name, command, cpu) for name, command in commands.items()}
-        best = best_times(measured, rounds=options.rounds)
+        best = best_times(measured, rounds=rounds)
     ratio = cpu["embed"] / cpu["predict"]
-    print(f"{len(lines)} texts, {options.model}, best of {options.rounds} alternating rounds, {describe_machine()}")
+    print(f"{len(texts)} texts, {model}, best of {rounds} alternating rounds, {describe_machine()}")
     print(f"{'':<10}{'texts/s':>9}{'texts/CPU s':>13}")
     for name, seconds in best.items():
-        print(f"{name:<10}{len(lines) / seconds:9.1f}{len(lines) / cpu[name]:13.1f}")
+        print(f"{name:<10}{len(texts) / seconds:9.1f}{len(texts) / cpu[name]:13.1f}")
     print(f"predict / embed {ratio:.2f}")
-    if options.save:
-        rates = {
-            name: {
-                "texts_per_second": round(len(lines) / seconds, 1),
-                "texts_per_cpu_second": round(len(lines) / cpu[name], 1),
-            }
-            for name, seconds in best.items()
+    rates = {
+        name: {
+            "texts_per_second": round(len(texts) / seconds, 1),
+            "texts_per_cpu_second": round(len(texts) / cpu[name], 1),
         }
-        about = {"model": options.model, "texts": len(lines), "threads": torch.get_num_threads()}
-        print(save_results("predict", {**about, "commands": rates, "ratio": round(ratio, 3)}))
+        for name, seconds in best.items()
+    }
+    about = {"model": model, "texts": len(texts), "threads": torch.get_num_threads()}
+    return {**about, "commands": rates, "ratio": round(ratio, 3)}
 
 
 def measure_cpu(name: str, command: Callable[[], object], best: dict[str, float]) -> Callable[[], object]:

@@ -16,7 +16,7 @@ import argparse
 import gc
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -83,16 +83,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tiny", action="store_true", help="two layers and four short rows")
     parser.add_argument("--save", metavar="NAME", help="write benchmarks/results/NAME.json after each setup")
     options = parser.parse_args(arguments)
-    warnings.filterwarnings("ignore")
-    device = choose_device(options.device)
-    print(describe_machine(), flush=True)
     results: dict[str, dict[str, Any]] = {}
-    for name in options.setups:
-        config = setup_config(SETUPS[name], tiny=options.tiny)
-        measure = partial(compare, device=device, seconds=options.seconds, peers=options.peers)
-        results[name] = measure(name, config, open_corpus(config, options.corpus))
+    settings = {"tiny": options.tiny, "seconds": options.seconds}
+    device = choose_device(options.device)
+    for name, result in measure(options.corpus, options.setups, device=device, peers=options.peers, **settings):
+        results[name] = result
         if options.save:
-            save_results(options.save, {"tiny": options.tiny, "seconds": options.seconds, "kinds": results})
+            save_results(options.save, {**settings, "kinds": results})
+
+
+def measure(
+    corpus: str, setups: Sequence[str], *, device: torch.device, seconds: float, peers: bool, tiny: bool = False
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each setup with its result."""
+    warnings.filterwarnings("ignore")
+    print(describe_machine(), flush=True)
+    for name in setups:
+        config = setup_config(SETUPS[name], tiny=tiny)
+        dataset = open_corpus(config, corpus)
+        yield name, compare(name, config, dataset, device=device, seconds=seconds, peers=peers)
         _reset_compiler()
 
 
