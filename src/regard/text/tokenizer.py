@@ -26,6 +26,7 @@ from regard.errors import InputError, check_choice
 from regard.files.disk import finish_save, replace_folder
 from regard.text import guard
 from regard.text.tokenizer_folder import SPECIAL_TOKENS, has_tokenizer, read_tokenizer, read_vocabulary, refusing
+from regard.text.word_cache import WordCache
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")  # that `Tokenizer.files` may contain
 # Files of a previous tokenizer that transformers would still read.
@@ -193,7 +194,15 @@ class Tokenizer:
         return rows
 
     def encode_ids(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenIds:
-        """Encode texts in parallel into one array of ids, truncated to `max_length` tokens each."""
+        """Encode texts into one array of ids, truncated to `max_length` tokens each."""
+        words = self._word_cache
+        if words is not None and (max_length is None or max_length >= len(words.prefix) + len(words.suffix)):
+            inputs = _inputs(texts)
+            if all(isinstance(text, str) for text in inputs):
+                with refusing("the tokenizer failed on a text"):
+                    found = TokenIds(*words.encode(inputs, max_length))  # type: ignore[arg-type]
+                if self._rows is None or found.ids.max(initial=0) < self._rows:
+                    return found
         encoded = self._encode(self._pipeline.encode_batch_fast, texts, True)
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         rows = [item.ids for item in encoded]
@@ -204,6 +213,10 @@ class Tokenizer:
                 truncated[index] = lengths[index] - len(rows[index])
         tokens = TokenIds.from_lists(rows)
         return TokenIds(tokens.ids, tokens.lengths, truncated)
+
+    @cached_property
+    def _word_cache(self) -> WordCache | None:
+        return WordCache.of(self._pipeline)
 
     def _encode(
         self, encode: Callable[..., list[tokenizers.Encoding]], texts: Sequence[object], add_special_tokens: bool
