@@ -120,6 +120,9 @@ class PrecisionChoice:
     precision: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"precision auto: {self.precision}, because {self.reason}"
+
 
 def compare_precisions(model: nn.Module, vectors: Callable[[str], Tensor]) -> PrecisionChoice:
     """Choose int8 for a CPU if a layer is faster than in fp32 and the vectors of a sample agree, else fp32.

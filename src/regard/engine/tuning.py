@@ -16,6 +16,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -40,6 +41,7 @@ KEPT_BYTES = 1 << 28
 
 
 _known: dict[Path, dict[str, CpuSettings]] = {}  # by the file that stores them
+_first_blocks: WeakKeyDictionary[nn.Module, list[Block]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,10 @@ def cpu_settings(device: torch.device, model: nn.Module, precision: str, *, work
 def stored_settings(model: nn.Module, precision: str, *, measured: bool) -> CpuSettings:
     """The settings of this machine for a model; if there are none, `measured` ones or the defaults."""
     threads = torch.get_num_threads()
-    blocks = list(islice((module for module in model.modules() if isinstance(module, Block)), LAYERS))
+    blocks = _first_blocks.get(model)
+    if blocks is None:
+        blocks = list(islice((module for module in model.modules() if isinstance(module, Block)), LAYERS))
+        _first_blocks[model] = blocks
     if not blocks:
         return CpuSettings(threads, DEFAULT_TOKENS)
     key = f"{_machine()}, {threads} threads, {_shape(blocks[0])}, {precision}"

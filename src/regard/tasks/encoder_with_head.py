@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.data.batch import Batch, collate
 from regard.device import autocast_dtype
 from regard.engine.batches import Indices, filler_lengths, plan_batches
-from regard.engine.precision import compare_precisions, inference_copy, resolve_precision
+from regard.engine.precision import PrecisionChoice, compare_precisions, inference_copy, resolve_precision
 from regard.engine.runner import run_batches
 from regard.engine.tuning import cpu_settings
 from regard.errors import InputError
@@ -198,10 +198,10 @@ def compute_logits(
             yield from zip(group.tolist(), torch.split(logits[: sum(counts)], counts), strict=True)
 
 
-def choose_precision(model: EncoderWithHead | ImageClassifier, inputs: Sequence[TaskInput]) -> str:
+def choose_precision(model: EncoderWithHead | ImageClassifier, inputs: Sequence[TaskInput]) -> PrecisionChoice:
     """int8 if it is faster on this CPU and the vectors that the head reads agree with fp32 on a sample, else fp32."""
     if isinstance(model, ImageClassifier):
-        return "fp32"
+        return PrecisionChoice("fp32", "image models have no other")
     sample = model.collate([*inputs[:: max(1, len(inputs) // SAMPLE)]][:SAMPLE])
 
     def vectors(precision: str) -> Tensor:
@@ -210,4 +210,4 @@ def choose_precision(model: EncoderWithHead | ImageClassifier, inputs: Sequence[
             hidden = network.forward_with_hidden(sample)[0]
         return hidden if sample.positions is None else hidden[sample.positions]
 
-    return compare_precisions(model, vectors).precision
+    return compare_precisions(model, vectors)

@@ -21,7 +21,7 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_parts, write_model
 from regard.data.examples import Example, without_label
 from regard.data.readers import TableOptions
-from regard.engine.precision import PRECISION_NAMES, InferencePrecision, resolve_precision
+from regard.engine.precision import PRECISION_NAMES, InferencePrecision, PrecisionChoice, resolve_precision
 from regard.errors import InputError, check_choice
 from regard.events import drain
 from regard.files.json_files import json_bytes, read_json
@@ -59,7 +59,7 @@ class FineTunedModel:
     text_columns: tuple[str, ...] = ()
     folder: Path | None = None
     inference_precision: InferencePrecision | None = None
-    _chosen_precision: list[str] = field(default_factory=list, init=False, repr=False)
+    _chosen_precision: list[PrecisionChoice] = field(default_factory=list, init=False, repr=False)
     report: Any = None  # of the training, if this process trained it with `regard.fit`
 
     def __iter__(self) -> Iterator[Any]:
@@ -127,7 +127,11 @@ class FineTunedModel:
         """What precision auto is: the first inputs decide, so that all predictions of a file have the same."""
         if not self._chosen_precision:
             self._chosen_precision.append(choose_precision(self.model, inputs))
-        return self._chosen_precision[0]
+        return self._chosen_precision[0].precision
+
+    def precision_notes(self) -> list[str]:
+        """What precision auto was and why, once it is known."""
+        return list(map(str, self._chosen_precision))
 
     def with_threshold(self, threshold: float | None) -> FineTunedModel:
         """The model with another margin by which an answer must exceed "no answer"; None keeps the trained one."""

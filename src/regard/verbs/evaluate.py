@@ -130,6 +130,8 @@ def evaluate(request: EvaluateRequest, models: Models) -> Generator[Event, None,
             page.write_text(result.to_html(), encoding="utf-8")
         if errors is not None and request.errors is not None:
             errors.write_bytes(result.errors_file(request.errors.suffix.lower()))
+    for note in model.precision_notes():
+        yield Note(message=note)
     if request.report is not None:
         yield Note(message=f"{request.report}: the report")
     if request.errors is not None:

@@ -165,7 +165,7 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
             result.with_reproduction(predict.command_line(request), predict.python_code(request))
             page.write_text(result.to_html(), encoding="utf-8")
             yield Note(message=f"{request.page}: {len(result.first):,} of {result.rows - result.blank:,} examples")
-    for note in result.notes():
+    for note in (*fine_tuned.precision_notes(), *result.notes()):
         yield Note(message=note)
     return result
 

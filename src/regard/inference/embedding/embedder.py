@@ -432,11 +432,13 @@ class EmbeddingEngine:
 
         found = compare_precisions(self.model, vectors)
         self.precision = found.precision
-        self.choice = f"precision auto: {found.precision}, because {found.reason}"
+        self.choice = str(found)
 
     def _settings(self, texts: Sequence[str]) -> AbstractContextManager[CpuSettings]:
         """Prepare the model for the precision; inside the block, batches have the size for these texts."""
-        self._network = inference_copy(self.model.eval(), self.precision)
+        if self.model.training:  # setting the mode of every module takes longer than asking
+            self.model.eval()
+        self._network = inference_copy(self.model, self.precision)
         return cpu_settings(self.device, self._network, self.precision, work=sum(map(len, texts)))
 
     def _hidden(self, batch: Batch) -> Tensor:

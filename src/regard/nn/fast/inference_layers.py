@@ -79,7 +79,8 @@ class Int8Linear(nn.Module):
         result: Tensor = torch.ops.onednn.qlinear_pointwise(
             quantized, 1.0, 0, self.weight, self.scales, self.zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )
-        result.mul_(step).addcmul_(minimum, self.sums).add_(self.bias)  # in place: new memory costs more than a pass
+        # In place, because new memory costs more than a pass, and in two passes.
+        torch.addcmul(self.bias, result, step, out=result).addcmul_(minimum, self.sums)
         if self.activation is not None:
             _apply_in_place(self.activation, result)
         return result.view(*x.shape[:-1], -1)
