@@ -42,7 +42,10 @@ def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None,
     from regard.device import choose_device
     from regard.training.pretraining.config import PretrainingConfig
     from regard.training.pretraining.run import pretrain
+    from regard.training.world import is_restarted
 
+    if is_restarted():
+        request = request.model_copy(update={"resume": True})
     # The budget replaces the one of the file, but not one of --set.
     budget = [] if request.budget is None else [f"schedule.budget={request.budget}", "schedule.max_steps=0"]
     saved = request.saved_config()
