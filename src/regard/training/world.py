@@ -16,6 +16,7 @@ import torch.distributed as distributed
 from torch import Tensor
 
 from regard.errors import InputError, RegardError
+from regard.training.rendezvous import open_store
 
 TIMEOUT = timedelta(minutes=10)  # of a step: a process that hangs ends the run after that
 PATIENCE = timedelta(days=1)  # the main process may prepare text or evaluate for hours while the others wait
@@ -126,8 +127,8 @@ def join_world() -> Iterator[World]:
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if local_rank < torch.cuda.device_count():
         torch.cuda.set_device(local_rank)  # for NCCL
-    distributed.init_process_group(backend, timeout=TIMEOUT)
-    rank, size = distributed.get_rank(), distributed.get_world_size()
+    store, rank, size = open_store(TIMEOUT)
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     try:
         # With gloo, a process that ends is noticed at once, however long the timeout is.
         yield World(rank, size, local_rank, distributed.new_group(backend="gloo", timeout=PATIENCE))
