@@ -90,15 +90,17 @@ class AdversarialPerturbation:
         gradient = self.weight.grad
         if gradient is None:
             raise RuntimeError("no gradient yet: the perturbation needs a backward pass first")
-        original = self.weight.detach().clone()  # restored bit for bit, which subtracting would not do
+        weight = local_part(self.weight.detach())
+        original = weight.clone()  # restored bit for bit, which subtracting would not do
         with torch.no_grad():
             # On the device: a GPU does not wait for the norm.
-            self.weight.add_(gradient * (self.epsilon / (gradient.norm() + 1e-12)))
+            norm = total_norm([gradient]) if is_sharded(gradient) else gradient.norm()
+            weight.add_(local_part(gradient) * (self.epsilon / (norm + 1e-12)))
         try:
             yield
         finally:
             with torch.no_grad():
-                self.weight.copy_(original)
+                weight.copy_(original)
 
 
 def train(

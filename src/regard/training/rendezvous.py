@@ -14,7 +14,8 @@ import time
 from datetime import timedelta
 from typing import Any
 
-import torch.distributed as distributed
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from regard.errors import RegardError
 
@@ -23,16 +24,17 @@ POLL = 0.02  # seconds
 
 def open_store(timeout: timedelta) -> tuple[Any, int, int]:
     """The store, the rank of this process and the number of processes."""
-    store, rank, size = next(distributed.rendezvous("env://", timeout=timeout))
+    store, rank, size = next(rendezvous("env://", timeout=timeout))
     store.set_timeout(timeout)
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        store = distributed.PrefixStore(agree_on_prefix(store, rank, size, timeout), store)
+        store = PrefixStore(agree_on_prefix(store, rank, size, timeout), store)
     return store, rank, size
 
 
 def agree_on_prefix(store: Any, rank: int, size: int, timeout: timedelta) -> str:
     """A prefix that no earlier attempt used, the same in all processes."""
-    number, prefix = secrets.token_hex(8), f"regard-{secrets.token_hex(8)}"
+    number = secrets.token_hex(8)
+    prefix: str = f"regard-{secrets.token_hex(8)}"
     deadline = time.monotonic() + timeout.total_seconds()
     store.set(f"regard-join-{rank}", number)
     written: list[str] | None = None

@@ -128,6 +128,9 @@ class Trainer(ABC, Generic[R]):
     def _count_step(self, step: Step) -> None:
         """Called after each step, without waiting for the device."""
 
+    def _combine_processes(self) -> None:
+        """Called in all processes before a save: make values that each process counts for itself equal in all."""
+
     def _is_over(self) -> bool:
         """Whether training ends before the progress says so."""
         return False
@@ -218,6 +221,7 @@ class Trainer(ABC, Generic[R]):
         return self.model if whole is None else whole
 
     def _save(self) -> Events[None]:
+        self._combine_processes()
         if self.checkpoints is not None and self.sharded is not None:
             self.checkpoints.save_shards(self.step, *self._state(), self.world)
             yield CheckpointSaved(step=self.step)
@@ -336,13 +340,19 @@ class EpochTrainer(Trainer[R]):
             if not index or not batches:
                 batches = self._epoch_batches(epoch)
             inputs = self._inputs(batches[index], step)
-            torch.manual_seed(derive_seed(self.seed, epoch, index))
+            process = [self.world.rank] if self.world.size > 1 else []  # each has its own dropout
+            torch.manual_seed(derive_seed(self.seed, epoch, index, *process))
             yield [inputs]
 
     def _evaluation_due(self) -> bool:
         return self.step % self.steps_per_epoch == 0
 
+    def _combine_processes(self) -> None:
+        if self.world.size > 1:
+            self._loss_sum.fill_(self.world.mean(self._loss_sum.item())[0])
+
     def _evaluate(self) -> Events[None]:
+        self._combine_processes()
         self.losses.append(self._loss_sum.item() / self.steps_per_epoch)
         self._loss_sum = torch.zeros_like(self._loss_sum)
         scores = yield from self._scores(self.epoch)
@@ -362,7 +372,8 @@ class EpochTrainer(Trainer[R]):
         """Whether all epochs are done, or early stopping applies."""
         if self.step >= self.steps or not self.epoch or self.step % self.steps_per_epoch:
             return self.step >= self.steps
-        return self.callbacks.stop or 0 < self._patience <= self.epoch - self.best_epoch
+        (stopped,) = self.world.broadcast(float(self.callbacks.stop))
+        return bool(stopped) or 0 < self._patience <= self.epoch - self.best_epoch
 
     def _position(self) -> dict[str, Any]:
         position = {"history": self.history, "best": self.best_epoch}
@@ -376,7 +387,7 @@ class EpochTrainer(Trainer[R]):
         self.best_weights = {}
         for stored, tensor in checkpoint.tensors.items():
             name = stored.removeprefix(BEST)
-            if stored.startswith(BEST):
+            if stored.startswith(BEST) and name in live and live[name].shape == tensor.shape:  # else `restore` objects
                 self.best_weights[name] = copy_rows(torch.empty_like(live[name].detach()), tensor)
         state = checkpoint.state
         self.history, self.best_epoch = state["history"], state["best"]

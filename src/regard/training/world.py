@@ -151,11 +151,6 @@ def num_processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
-def is_restarted() -> bool:
-    """Whether `torchrun` has started this process again after a failure, as `--max-restarts` allows."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
 def refuse_several_processes(verb: str) -> None:
     """InputError under `torchrun` with several processes, for training that one process does."""
     if (count := num_processes()) > 1:
