@@ -62,7 +62,7 @@ class WholeMatrices:
     """Brings sharded matrices together: matrix k is whole in process k mod n, so that each process gets its share."""
 
     def __init__(self, matrices: Sequence[Tensor]) -> None:
-        self.shapes = [matrix.shape for matrix in matrices]
+        self.shapes, self._like = [matrix.shape for matrix in matrices], local_part(matrices[0])
         mesh = matrices[0].device_mesh  # type: ignore[attr-defined]
         self.group, self.rank, self.size = mesh.get_group(), mesh.get_local_rank(), mesh.size()
         self.owned = range(self.rank, len(matrices), self.size)
@@ -94,11 +94,10 @@ class WholeMatrices:
 
     def _exchange(self, parts: list[list[Tensor]], shapes: list[list[torch.Size]]) -> list[list[Tensor]]:
         """Send a list of parts to each process; receive from each process parts of the given shapes."""
-        like = next(part for sent in parts for part in sent)
-        flat = torch.cat([part.reshape(-1) for sent in parts for part in sent])
+        flat = torch.cat([self._like.new_empty(0), *(part.reshape(-1) for sent in parts for part in sent)])
         sizes = [sum(part.numel() for part in sent) for sent in parts]
         expected = [sum(shape.numel() for shape in each) for each in shapes]
-        received = like.new_empty(sum(expected))
+        received = self._like.new_empty(sum(expected))
         distributed.all_to_all_single(received, flat, expected, sizes, group=self.group)
         pieces = iter(torch.split(received, [shape.numel() for each in shapes for shape in each]))
         return [[next(pieces).view(shape) for shape in each] for each in shapes]

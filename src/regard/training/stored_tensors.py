@@ -18,6 +18,7 @@ from torch import Tensor
 
 from regard.checkpoints.files import read_tensor_file, read_tensors, verify, write_safetensors
 from regard.errors import InputError
+from regard.files.checksums import CHECKSUMS, written_files
 from regard.files.json_files import json_bytes, read_json
 from regard.training.shards import first_rows, is_sharded, local_part
 
@@ -82,6 +83,8 @@ def shard_index(tensors: Mapping[str, Tensor], *, processes: int) -> bytes:
 def read_stored(folder: Path, *, verified: bool = False) -> dict[str, Tensor | StoredTensor]:
     """All tensors of a checkpoint by name. Files are compared with their checksums unless they are `verified`."""
     if not (folder / SHARDS).is_file():
+        if SHARDS in written_files(folder):
+            raise InputError(f"{folder / SHARDS}: missing, but listed in {CHECKSUMS}; copy the checkpoint again")
         return dict(read_tensors(folder, verified=verified))
     index = read_json(folder / SHARDS, limit=INDEX_BYTES)
     count, sharded = index.get("files"), index.get("tensors")

@@ -184,7 +184,7 @@ class FineTuner(EpochTrainer[SeedResult]):
             dtype = autocast_dtype(config.run.precision, device)
             sharded = ShardedModel(self.model, module, blank, world=world, device=device, dtype=dtype)
         elif world.size > 1:
-            module = replicate(module, find_unused_parameters=True)  # layers may be frozen for a part of the run
+            module = replicate(module, find_unused_parameters=settings.unfreeze > 0)  # frozen layers get no gradient
         optimizers = build_optimizers(
             self.model,
             name=optimizer,
