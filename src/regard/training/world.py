@@ -32,7 +32,9 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
-    patient: Any = field(default=None, compare=False, repr=False)  # the process group for waits of any length
+    # Process groups for values on the CPU: within a step, and for waits of any length.
+    group: Any = field(default=None, compare=False, repr=False)
+    patient: Any = field(default=None, compare=False, repr=False)
 
     @property
     def is_main(self) -> bool:
@@ -41,7 +43,8 @@ class World:
     def device(self, device: torch.device) -> torch.device:
         """Each process uses its own GPU."""
         if device.type == "cuda" and device.index is None and self.size > 1:
-            return torch.device("cuda", self.local_rank)
+            # Schedulers may show each process only its own GPU.
+            return torch.device("cuda", self.local_rank % (torch.cuda.device_count() or self.size))
         return device
 
     def barrier(self) -> None:
@@ -54,7 +57,7 @@ class World:
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64)
-        distributed.broadcast(tensor, src=0)
+        distributed.broadcast(tensor, src=0, group=self.group)
         return tuple(tensor.tolist())
 
     def mean(self, *values: float) -> tuple[float, ...]:
@@ -62,7 +65,7 @@ class World:
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64)
-        distributed.all_reduce(tensor)
+        distributed.all_reduce(tensor, group=self.group)
         return tuple((tensor / self.size).tolist())
 
     def max(self, value: float) -> float:
@@ -70,7 +73,7 @@ class World:
         if self.size == 1:
             return value
         tensor = torch.tensor([value], dtype=torch.float64)
-        distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX)
+        distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX, group=self.group)
         return float(tensor.item())
 
     def broadcast_json(self, value: Any) -> Any:
@@ -117,21 +120,26 @@ class World:
 def join_world() -> Iterator[World]:
     """The world described by `torchrun`'s environment variables.
 
-    If another process ends or hangs, this one ends with a RegardError: it does not wait for the operating system.
+    A process group that exists already, such as Ray Train's, is used and stays. If another process ends or hangs, this
+    one ends with a RegardError.
     """
     if num_processes() == 1:
         yield World()
         return
-    # Gradients on GPUs go through NCCL, broadcasts of values through gloo.
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    if local_rank < torch.cuda.device_count():
-        torch.cuda.set_device(local_rank)  # for NCCL
-    store, rank, size = open_store(TIMEOUT)
-    distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    if count := torch.cuda.device_count():
+        torch.cuda.set_device(local_rank % count)  # for NCCL
+    is_ours = not distributed.is_initialized()
+    if is_ours:
+        # Gradients on GPUs go through NCCL, broadcasts of values through gloo.
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        store, rank, size = open_store(TIMEOUT)
+        distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    rank, size = distributed.get_rank(), distributed.get_world_size()
     try:
         # With gloo, a process that ends is noticed at once, however long the timeout is.
-        yield World(rank, size, local_rank, distributed.new_group(backend="gloo", timeout=PATIENCE))
+        groups = [distributed.new_group(backend="gloo", timeout=timeout) for timeout in (TIMEOUT, PATIENCE)]
+        yield World(rank, size, local_rank, *groups)
     except RuntimeError as error:  # torch's errors of collectives; RegardErrors are no RuntimeErrors
         if not any(part in str(error).lower() for part in LOST):
             raise
@@ -141,9 +149,10 @@ def join_world() -> Iterator[World]:
             "run the same command with --resume to continue"
         ) from error
     finally:
-        # PyTorch's threads need the interpreter to release the last tensors; joining them holds it.
-        time.sleep(SHUTDOWN_DELAY)
-        distributed.destroy_process_group()
+        if is_ours:
+            # PyTorch's threads need the interpreter to release the last tensors; joining them holds it.
+            time.sleep(SHUTDOWN_DELAY)
+            distributed.destroy_process_group()
 
 
 def num_processes() -> int:
