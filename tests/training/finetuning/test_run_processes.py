@@ -91,7 +91,9 @@ def test_processes_share_each_batch(
     difference = largest_difference(tmp_path / "shared", tmp_path / "alone")
     print(f"{case}: largest difference of the loss {difference:.2e}")
     assert difference < 1e-5
-    assert processes[0].printed.count(str(tmp_path / "shared")) and processes[1].printed == ""
+    assert str(tmp_path / "shared") in processes[0].printed
+    # torch itself warns that the layers are not yet frozen when it first looks.
+    assert [line for line in processes[1].printed.splitlines() if "find_unused_parameters" not in line] == []
     names = [sorted(p.name for p in (tmp_path / name).iterdir()) for name in ("shared", "alone")]
     assert names[0] == names[1]
     scores = [events(tmp_path / name, "finished")[0]["scores"] for name in ("shared", "alone")]
