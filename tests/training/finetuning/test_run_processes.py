@@ -26,7 +26,8 @@ Command = Callable[..., list[str]]
 
 @pytest.fixture(scope="module")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
-    launcher = Launcher(tmp_path_factory.mktemp("printed"), "regard.training.finetuning.run")
+    modules = ("regard.training.finetuning.run", "torch.distributed.fsdp")
+    launcher = Launcher(tmp_path_factory.mktemp("printed"), *modules)
     yield launcher
     launcher.close()
 
