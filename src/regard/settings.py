@@ -43,6 +43,7 @@ class SettingsFile(SettingsSection):
 
     example: ClassVar[str]  # a setting to show in error messages
     renamed: ClassVar[Mapping[str, str]] = {}  # "section.old_key" -> "new_key"
+    changeable: ClassVar[frozenset[str]] = frozenset()  # settings that a resumed run may change
 
     @classmethod
     def load(
@@ -87,8 +88,14 @@ class SettingsFile(SettingsSection):
         return f"{CHECKSUM_PREFIX}{hashlib.sha256(text).hexdigest()}\n".encode() + text
 
     def differences(self, other: Self) -> list[str]:
-        """Describe each setting that differs in `other`: "optimizer.learning_rate was 0.001 and is 0.002"."""
-        return describe_changes(self._flat(), other._flat())
+        """Describe each setting that differs in `other`: "optimizer.learning_rate was 0.001 and is 0.002".
+
+        Settings that a resumed run may change do not count.
+        """
+        before, now = (
+            {key: value for key, value in each._flat().items() if key not in self.changeable} for each in (self, other)
+        )
+        return describe_changes(before, now)
 
     def sections(self) -> list[str]:
         """Return the names of the sections to write."""

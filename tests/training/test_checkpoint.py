@@ -23,6 +23,7 @@ from regard.errors import InputError, RegardError
 from regard.files.json_files import json_bytes
 from regard.training import checkpoint as module
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
+from regard.training.stored_tensors import StoredTensor
 from tests.crashes import Crash, die_after
 
 FILES = ["checksums.json", "model.safetensors", "state.json"]
@@ -195,14 +196,14 @@ def test_any_damage_is_reported_and_the_previous_checkpoint_is_used(tmp_path: Pa
 
 
 def test_a_file_that_the_disk_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing_read(checkpoint_path: Path) -> dict[str, torch.Tensor]:
+    def failing_read(checkpoint_path: Path, *, verified: bool) -> dict[str, torch.Tensor | StoredTensor]:
         if checkpoint_path.name.endswith("2"):
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(checkpoint_path / "model.safetensors"))
-        return read(checkpoint_path)
+        return read(checkpoint_path, verified=verified)
 
-    read = module.read_tensors
+    read = module.read_stored
     checkpoints = save_checkpoints(tmp_path, 1, 2)
-    monkeypatch.setattr(module, "read_tensors", failing_read)
+    monkeypatch.setattr(module, "read_stored", failing_read)
     assert "Input/output error" in skipped_message(checkpoints, 1)
 
 

@@ -53,6 +53,9 @@ with join_world() as world:
                 fail()
     except BaseException as error:
         found["error"] = repr(error)
+    with join_world() as again:  # of a process group that exists
+        found["again"] = [again.rank, again.size, again.max(float(rank))]
+    world.barrier()
 os.write(1, (json.dumps(found) + "\\n").encode())
 if child:
     os.waitpid(child, 0)
@@ -80,6 +83,10 @@ def process_results() -> list[dict[str, Any]]:
 def test_each_process_has_its_rank(process_results: list[dict[str, Any]]) -> None:
     assert [each["world"] for each in process_results] == [[0, 2, 0, True], [1, 2, 1, False]]
     assert [each["gpu"] for each in process_results] == ["cuda:0", "cuda:1"]
+
+
+def test_an_existing_process_group_is_used_and_stays(process_results: list[dict[str, Any]]) -> None:
+    assert [each["again"] for each in process_results] == [[0, 2, 1.0], [1, 2, 1.0]]
 
 
 def test_broadcast_sends_the_main_process_values(process_results: list[dict[str, Any]]) -> None:

@@ -38,11 +38,11 @@ OUR_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?"
 DAMAGED = "damaged or cut short; download or copy it again"
 
 
-def read_tensors(folder: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
+def read_tensors(folder: str | os.PathLike[str], *, verified: bool = False) -> dict[str, torch.Tensor]:
     """Return all tensors of a model folder by name, on the CPU, memory mapped if the format allows it.
 
     Safetensors take precedence over pickles, and a single file over shards. If there is a `checksums.json`, the files
-    it lists are verified.
+    it lists are verified, unless the caller knows that they are `verified`.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -55,10 +55,10 @@ def read_tensors(folder: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
             f"{folder}: no readable weights: expected one of {', '.join(WEIGHTS)}; found "
             f"{', '.join(sorted(present)[:12]) or 'nothing'}. Convert other formats to {SAFETENSORS}"
         )
-    listed = verify(folder)
+    listed = {} if verified else verify(folder)
     if listed and chosen not in listed:
         raise InputError(f"{folder / chosen}: not listed in {CHECKSUMS}; remove one of the two")
-    return _read_shards(folder / chosen) if chosen.endswith(INDEX) else _read_file(folder / chosen)
+    return _read_shards(folder / chosen) if chosen.endswith(INDEX) else read_tensor_file(folder / chosen)
 
 
 def verify(folder: str | os.PathLike[str]) -> dict[str, str]:
@@ -76,7 +76,7 @@ def verify(folder: str | os.PathLike[str]) -> dict[str, str]:
                 f"{path}: missing, but listed in {CHECKSUMS}; download or copy it again, or {manifest} if that is"
                 " damaged"
             )
-        if _checksum(path) != expected:
+        if checksum(path) != expected:
             raise InputError(
                 f"{path}: does not match {CHECKSUMS}: {DAMAGED}. If it was changed on purpose, delete {manifest}"
             )
@@ -111,19 +111,19 @@ def write_folder(
     new = {*contents, *shards}
     if not overwrite:
         refuse_foreign_files(folder, contents)  # before large weights are written
-    earlier = written_files(folder) | (_weight_files(Path(folder)) if overwrite else set())
+    earlier = written_files(folder) | (weight_files(Path(folder)) if overwrite else set())
     with replace_folder(folder, remove=sorted(earlier - new - {CHECKSUMS})) as staging:
         try:
             for shard, names in shards.items():
-                _write_safetensors(staging / shard, {name: tensors[name] for name in names})
+                write_safetensors(staging / shard, {name: tensors[name] for name in names})
             for name, data in contents.items():
                 path = staging / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-            sums = {name: _checksum(staging / name) for name in new}
+            sums = {name: checksum(staging / name) for name in new}
             (staging / CHECKSUMS).write_bytes(json_bytes(sums))
             if not overwrite:
-                refuse_foreign_files(folder, dict.fromkeys(_weight_files(Path(folder))), sums=sums)
+                refuse_foreign_files(folder, dict.fromkeys(weight_files(Path(folder))), sums=sums)
         except (SafetensorError, OSError) as error:  # a full disk may raise SafetensorError
             raise RegardError(
                 f"{folder}: cannot be written: {error}; existing files are unchanged. Make room, or write elsewhere"
@@ -142,7 +142,7 @@ def refuse_foreign_files(
         path, content = folder / name, files.get(name)
         if not os.path.lexists(path) or (content is not None and path.is_file() and path.read_bytes() == content):
             continue
-        if path.is_file() and (sums or {}).get(name) == _checksum(path):
+        if path.is_file() and (sums or {}).get(name) == checksum(path):
             continue
         raise InputError(
             f"{path}: this file is in the way: {CHECKSUMS} does not list it, so Regard may not have written it; "
@@ -193,7 +193,7 @@ def _read_shards(path: Path) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
     for shard, names in shards.items():
         _refuse_link_outside(path.parent / shard)
-        loaded = _read_file(path.parent / shard)
+        loaded = read_tensor_file(path.parent / shard)
         absent = [name for name in names if name not in loaded]
         if absent:
             raise InputError(f"{path.parent / shard}: does not contain {_some(absent)}, which {path.name} lists")
@@ -201,7 +201,8 @@ def _read_shards(path: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def _read_file(path: Path) -> dict[str, torch.Tensor]:
+def read_tensor_file(path: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of one file by name, on the CPU, memory mapped; nothing is verified."""
     try:
         check_regular(path)  # the libraries below would block on a FIFO
     except OSError as error:
@@ -295,7 +296,8 @@ def _plan_shards(tensors: Mapping[str, torch.Tensor], *, shard_bytes: int) -> di
     return {f"model-{i:05d}-of-{len(groups):05d}.safetensors": names for i, names in enumerate(groups, start=1)}
 
 
-def _write_safetensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+def write_safetensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors to a file; those that share memory are written as copies."""
     ready: dict[str, torch.Tensor] = {}
     storages: set[int] = set()
     for name, tensor in tensors.items():
@@ -309,12 +311,13 @@ def _write_safetensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     path.chmod(mode)  # safetensors replaces the file by one that only its owner may read
 
 
-def _weight_files(folder: Path) -> set[str]:
+def weight_files(folder: Path) -> set[str]:
     """Return the files of a folder with the names of weight files, whether or not Regard wrote them."""
     return {name for name in os.listdir(folder) if OUR_WEIGHTS.fullmatch(name)} if folder.is_dir() else set()
 
 
-def _checksum(path: Path) -> str:
+def checksum(path: Path) -> str:
+    """Return the checksum of a file as `checksums.json` lists it."""
     return f"sha256:{sha256_of(path)}"
 
 

@@ -188,6 +188,10 @@ class Task(ABC, Generic[Example]):
         """The loss for logits (positions, outputs), by default that of `loss_function`."""
         return (function or self.loss_function())(*self.logits_and_targets(logits, inputs))
 
+    def target_weight(self, inputs: Sequence[TaskInput], class_weights: Tensor | None = None) -> float:
+        """The weight of inputs in the mean of `loss_function`: the number of their targets, up to a factor."""
+        return float(len(inputs))
+
     def distillation_loss(
         self, logits: Tensor, teacher_logits: Tensor, inputs: Sequence[TaskInput], temperature: float
     ) -> Tensor:
@@ -297,6 +301,12 @@ class LabelTask(Task[Example]):
             return F.cross_entropy(logits, targets, weight=weight)
 
         return cross_entropy
+
+    def target_weight(self, inputs: Sequence[TaskInput], class_weights: Tensor | None = None) -> float:
+        targets = self.target_tensor(inputs)
+        if class_weights is None or targets.dim() == 2 or not len(targets):
+            return float(len(targets))
+        return float(class_weights[targets].sum())
 
     def _label_id(self, label: object) -> int:
         if label not in self._label_ids:

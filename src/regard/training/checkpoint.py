@@ -1,9 +1,9 @@
 """Checkpoints of a run: a folder of folders `step-000001200`, each of them written whole and checked when it is read.
 
 A checkpoint is a folder of safetensors and JSON with their SHA-256. One process at a time writes to a folder, which the
-caller ensures. `capture` and `restore` convert the state of a run between two steps, so that a resumed run continues
-bit for bit: the model, the optimizers and PyTorch's random states, without gradients. Owners of other random generators
-save them themselves.
+caller ensures, or all processes of a run together, each its shards: see `regard.training.stored_tensors`. `capture` and
+`restore` convert the state of a run between two steps, so that a resumed run continues bit for bit: the model, the
+optimizers and PyTorch's random states, without gradients. Owners of other random generators save them themselves.
 """
 
 from __future__ import annotations
@@ -13,20 +13,32 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from regard.checkpoints.files import OUR_WEIGHTS, read_tensors, verify, write_folder
+from regard.checkpoints.files import OUR_WEIGHTS, checksum, verify, weight_files, write_folder
 from regard.errors import InputError, RegardError
-from regard.files.checksums import CHECKSUMS
-from regard.files.disk import COMMITTED, TEMPORARY, finish_save
+from regard.files.checksums import CHECKSUMS, written_files
+from regard.files.disk import COMMITTED, TEMPORARY, finish_save, replace_folder
 from regard.files.json_files import json_bytes, read_json
+from regard.training.shards import local_part, local_rows
+from regard.training.stored_tensors import (
+    SHARDS,
+    StoredTensor,
+    read_rows,
+    read_stored,
+    shard_index,
+    shard_name,
+    write_shard,
+)
+from regard.training.world import World
 
 RANDOM = "random.cpu"
 RANDOM_CUDA = re.compile(r"random\.cuda\.(\d+)", re.ASCII)
@@ -61,12 +73,15 @@ def capture(model: nn.Module, optimizers: Sequence[Optimizer]) -> tuple[dict[str
 
 
 def restore(
-    model: nn.Module, optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor], state: Mapping[str, Any]
+    model: nn.Module,
+    optimizers: Sequence[Optimizer],
+    tensors: Mapping[str, Tensor | StoredTensor],
+    state: Mapping[str, Any],
 ) -> None:
     """Restore what `capture` returned; if model or optimizers differ, raise InputError and change nothing.
 
     The settings of the optimizers' groups (learning rate, weight decay) are restored too. The random states of missing
-    GPUs are ignored.
+    GPUs are ignored. Of a sharded model, each process reads its own rows.
     """
     names = _names(model, optimizers)
     live = _live_tensors(model, optimizers)
@@ -83,7 +98,7 @@ def restore(
         )
     with torch.no_grad():
         for name, target in live.items():
-            target.copy_(tensors[name])
+            copy_rows(target, tensors[name])
     for i, (optimizer, record) in enumerate(zip(optimizers, records, strict=True)):
         optimizer.state.clear()
         for group, stored in zip(optimizer.param_groups, record["groups"], strict=True):
@@ -92,6 +107,12 @@ def restore(
                 for key, value in values_of[f"optimizer.{i}.{names[parameter]}"].items():
                     optimizer.state[parameter][key] = _on_device(value, key=key, parameter=parameter, group=group)
     _restore_random(tensors)
+
+
+def copy_rows(target: Tensor, stored: Tensor | StoredTensor) -> Tensor:
+    """Fill a tensor, or this process's rows of it, with its stored values."""
+    local_part(target).copy_(read_rows(stored, local_rows(target)))
+    return target
 
 
 def _names(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[Tensor, str]:
@@ -136,7 +157,9 @@ def _is_numeric(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _optimizer_values(records: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
+def _optimizer_values(
+    records: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor | StoredTensor]
+) -> dict[str, dict[str, Any]]:
     """For each parameter of each optimizer, `optimizer.I.NAME`, the values in the optimizer's state."""
     values_of: dict[str, dict[str, Any]] = {}
     for i, record in enumerate(records):
@@ -165,7 +188,7 @@ def _other_optimizers(found: Sequence[Mapping[str, Any]], expected: Sequence[Map
 
 
 def _other_tensors(
-    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, values_of: Mapping[str, object]
+    found: Mapping[str, Tensor | StoredTensor], expected: Mapping[str, Tensor], *, values_of: Mapping[str, object]
 ) -> list[str]:
     missing = [name for name in expected if name not in found]
     others = [name for name in found if name not in expected and name.rpartition(".")[0] not in values_of]
@@ -182,23 +205,27 @@ def _other_tensors(
 
 def _on_device(value: Any, *, key: str, parameter: Tensor, group: Mapping[str, Any]) -> Any:
     """A copy of an optimizer value on the device of its parameter, with the parameter's memory layout."""
-    if not isinstance(value, Tensor):
+    if not isinstance(value, Tensor | StoredTensor):
         return value
     on_host = key == "step" and not (group.get("fused") or group.get("capturable"))  # torch's own rule
-    like = parameter if value.shape == parameter.shape else value
     device = torch.device("cpu") if on_host else parameter.device
-    return torch.empty_like(like, dtype=value.dtype, device=device, requires_grad=False).copy_(value)
+    if value.shape == parameter.shape:
+        blank = torch.empty_like(parameter, dtype=value.dtype, device=device, requires_grad=False)
+    else:
+        blank = torch.empty(value.shape, dtype=value.dtype, device=device)
+    return copy_rows(blank, value)
 
 
-def _restore_random(tensors: Mapping[str, Tensor]) -> None:
-    torch.set_rng_state(tensors[RANDOM].clone())
-    for name, tensor in tensors.items():
+def _restore_random(tensors: Mapping[str, Tensor | StoredTensor]) -> None:
+    states = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, Tensor)}
+    torch.set_rng_state(states[RANDOM].clone())
+    for name, tensor in states.items():
         match = RANDOM_CUDA.fullmatch(name)
         if match and int(match[1]) < torch.cuda.device_count():
             torch.cuda.set_rng_state(tensor.clone(), int(match[1]))
 
 
-def _kind(tensor: Tensor) -> str:
+def _kind(tensor: Tensor | StoredTensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
@@ -214,10 +241,10 @@ UNFINISHED = re.compile(r"\.step-\d{9,18}\..+\.partial", re.ASCII)
 
 @dataclass(frozen=True)
 class TrainingCheckpoint:
-    """The arguments of `save`: tensors, now on the CPU, and a state as JSON."""
+    """The arguments of `save`: tensors, now on the CPU or in the files of several processes, and a state as JSON."""
 
     step: int
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Tensor | StoredTensor]
     state: dict[str, Any]
 
 
@@ -232,18 +259,64 @@ class Checkpoints:
 
     def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
         """Write one checkpoint, completely or not at all, and then delete the older ones that are no longer needed."""
+        files = {STATE: _state_bytes(step, state)}
+        place = self._prepare(step)
+        write_folder(place, tensors=tensors, files=files, overwrite=True)
+        with suppress(OSError):  # the new checkpoint is saved, and the next save tries again
+            self._prune(step)
+        return place
+
+    def save_shards(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], world: World) -> None:
+        """Like `save`, by all processes of a sharded model together: each writes its rows to a file of its own.
+
+        The folder gets its name when all files are written. If a process fails, there is no new checkpoint, and all
+        processes end.
+        """
+        with ExitStack() as stack:
+            staging = None
+            with world.main_only() as is_main:
+                if is_main:
+                    state_bytes = _state_bytes(step, state)
+                    place = self._prepare(step)
+                    finish_save(place)
+                    earlier = written_files(place) | weight_files(place)
+                    new = {STATE, SHARDS, CHECKSUMS, *(shard_name(rank, world.size) for rank in range(world.size))}
+                    staging = stack.enter_context(replace_folder(place, remove=sorted(earlier - new)))
+            folder = Path(world.broadcast_json(str(staging)))
+            written = world.gather_json(_write_part(folder, tensors, world))
+            if problems := [part["error"] for part in written if "error" in part]:
+                if not world.is_main:
+                    raise SystemExit(1)
+                raise RegardError(
+                    f"{place}: cannot be written: {problems[0]}; earlier checkpoints are unchanged. Make room, or "
+                    "write elsewhere"
+                )
+            with world.main_only() as is_main:
+                if is_main:
+                    files = {STATE: state_bytes, SHARDS: shard_index(tensors, processes=world.size)}
+                    for name, data in files.items():
+                        (folder / name).write_bytes(data)
+                    sums = {part["name"]: part["checksum"] for part in written}
+                    sums |= {name: checksum(folder / name) for name in files}
+                    (folder / CHECKSUMS).write_bytes(json_bytes(sums))
+                    stack.close()  # renames the folder
+                    with suppress(OSError):  # the new checkpoint is saved, and the next save tries again
+                        self._prune(step)
+
+    def _prepare(self, step: int) -> Path:
+        """The folder of a new checkpoint, after deleting what killed processes left."""
         if not 0 <= step < 10**18:
             raise InputError(f"step is {step}; expected the number of steps done, at least 0")
-        files = {STATE: _state_bytes(step, state)}
         place = self.folder / f"step-{step:09d}"
         if place.is_symlink():
             raise InputError(f"{place}: cannot be written: it is a link, which may lead anywhere; delete it")
         with suppress(OSError):  # the next save tries again
             self._sweep()  # first, because leftovers of a killed process take space that this save may need
-        write_folder(place, tensors=tensors, files=files, overwrite=True)
-        with suppress(OSError):  # the new checkpoint is saved, and the next save tries again
-            self._prune(step)
         return place
+
+    def read(self, step: int) -> TrainingCheckpoint:
+        """The checkpoint of a step, which another process has compared with its checksums."""
+        return _read(step, self.folder / f"step-{step:09d}", verified=True)
 
     def latest(self, *, on_damaged: Callable[[str], None] | None = None) -> TrainingCheckpoint | None:
         """The newest checkpoint whose checksums hold, or None if there is none.
@@ -322,9 +395,19 @@ def _state_bytes(step: int, state: Mapping[str, Any]) -> bytes:
     return data
 
 
-def _read(step: int, place: Path) -> TrainingCheckpoint:
-    _check_manifest(place)
-    tensors = read_tensors(place)  # after comparing every file with its checksum
+def _write_part(folder: Path, tensors: Mapping[str, Tensor], world: World) -> dict[str, str]:
+    """Write this process's file; returns its name and checksum, or the error."""
+    try:
+        name = write_shard(folder, tensors, rank=world.rank, processes=world.size)
+        return {"name": name, "checksum": checksum(folder / name)}
+    except (SafetensorError, OSError) as error:  # a full disk may raise SafetensorError
+        return {"error": f"{getattr(error, 'strerror', None) or error} (process {world.rank})"}
+
+
+def _read(step: int, place: Path, *, verified: bool = False) -> TrainingCheckpoint:
+    if not verified:
+        _check_manifest(place)
+    tensors = read_stored(place, verified=verified)  # after comparing every file with its checksum
     content = read_json(place / STATE, limit=STATE_BYTES)
     state = content.get("state")
     if content.get("step") != step or not isinstance(state, dict):
@@ -342,7 +425,7 @@ def _is_good(place: Path) -> bool:
 
 
 def _has_foreign_files(place: Path) -> bool:
-    known = {STATE, CHECKSUMS, COMMITTED}
+    known = {STATE, SHARDS, CHECKSUMS, COMMITTED}
     return not all(
         name in known or OUR_WEIGHTS.fullmatch(name) or TEMPORARY.fullmatch(name) for name in os.listdir(place)
     )
@@ -362,7 +445,7 @@ def _check_manifest(place: Path) -> None:
     if manifest.read_bytes() != json_bytes(listed):
         raise InputError(f"{manifest}: not as it was written: damaged or cut short; copy the checkpoint again")
     for name in listed:
-        if name != STATE and not OUR_WEIGHTS.fullmatch(name):
+        if name not in (STATE, SHARDS) and not OUR_WEIGHTS.fullmatch(name):
             raise InputError(f"{manifest}: refused: it lists {name!r}, which is not a file of a checkpoint")
         _refuse_link(place / name)
     if STATE not in listed:

@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.nn.block import Block
 from regard.training.optimizer import set_learning_rate
+from regard.training.shards import is_sharded, local_part, total_norm
 
 Inputs = Mapping[str, Tensor]
 RunProgress = Callable[[int], float]  # the progress of a run, 0 to 1, before a step
@@ -89,15 +90,17 @@ class AdversarialPerturbation:
         gradient = self.weight.grad
         if gradient is None:
             raise RuntimeError("no gradient yet: the perturbation needs a backward pass first")
-        original = self.weight.detach().clone()  # restored bit for bit, which subtracting would not do
+        weight = local_part(self.weight.detach())
+        original = weight.clone()  # restored bit for bit, which subtracting would not do
         with torch.no_grad():
             # On the device: a GPU does not wait for the norm.
-            self.weight.add_(gradient * (self.epsilon / (gradient.norm() + 1e-12)))
+            norm = total_norm([gradient]) if is_sharded(gradient) else gradient.norm()
+            weight.add_(local_part(gradient) * (self.epsilon / (norm + 1e-12)))
         try:
             yield
         finally:
             with torch.no_grad():
-                self.weight.copy_(original)
+                weight.copy_(original)
 
 
 def train(
@@ -146,7 +149,7 @@ def train(
             for name, loss in losses.items():
                 part = loss.detach() / len(batch)
                 total[name] = total[name] + part if name in total else part
-        norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+        norm = clip_gradients(parameters, max_grad_norm)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -154,8 +157,21 @@ def train(
         number += 1
 
 
+def clip_gradients(parameters: Sequence[Tensor], max_norm: float) -> Tensor:
+    """Scale gradients down to a norm of at most `max_norm`, over all shards; returns the norm before."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not any(map(is_sharded, gradients)):
+        return nn.utils.clip_grad_norm_(parameters, max_norm)
+    norm = total_norm(gradients)
+    torch._foreach_mul_([local_part(gradient) for gradient in gradients], (max_norm / (norm + 1e-6)).clamp(max=1.0))
+    return norm
+
+
 def _gradient_sync(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
-    """Processes sum their gradients once per step, with the last micro-batch."""
+    """Replicas average their gradients once per step, with the last micro-batch.
+
+    Shards are averaged with every micro-batch: until then each process would hold the gradients of the whole model.
+    """
     if isinstance(module, DistributedDataParallel) and not last:
         return module.no_sync()
     return nullcontext()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from regard.errors import InputError, check_choice
 from regard.nn.attention import FusedProjection
 from regard.nn.stack import Stack
+from regard.training.shards import WholeMatrices, is_sharded, local_part
 
 OptimizerName = Literal["adamw", "muon"]
 
@@ -61,6 +63,12 @@ def parameter_groups(
     return [group for group in groups if group["params"]]
 
 
+def state_tensors(model: nn.Module, name: OptimizerName) -> dict[nn.Parameter, int]:
+    """How many tensors of its own size the optimizers keep for each parameter: momentum, and AdamW's second moment."""
+    matrices = _matrices(model) if name == "muon" else {}
+    return {parameter: 1 if parameter in matrices else 2 for parameter in model.parameters()}
+
+
 def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], rate: float) -> None:
     """Set the learning rate of all groups; a group with a `share` gets that share of it."""
     for optimizer in optimizers:
@@ -73,7 +81,8 @@ class Muon(torch.optim.Optimizer):
 
     A group's `parts` is the number of matrices in each of its parameters: 3 for a fused projection of queries, keys
     and values. Matrices of one shape are processed together, so a step takes a few large products however deep the
-    model is, and it never waits for the device.
+    model is, and it never waits for the device. Of a sharded model every process orthogonalizes its share of the
+    matrices, which it collects from the others.
     """
 
     def __init__(
@@ -92,35 +101,63 @@ class Muon(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        by_shape: dict[tuple[torch.Size, float], list[tuple[Tensor, Tensor]]] = defaultdict(list)
-        for group in self.param_groups:
-            for matrix, direction in self._directions(group):
-                by_shape[matrix.shape, group["lr"]].append((matrix, direction))
-        for (shape, rate), pairs in by_shape.items():
-            updates = orthogonalize(torch.stack([direction for _, direction in pairs])).to(pairs[0][0].dtype)
-            # An orthogonal matrix has a root mean square of 1/sqrt(its longer side).
-            scale = ADAM_RMS * math.sqrt(max(shape))
-            torch._foreach_add_([matrix for matrix, _ in pairs], list(updates.unbind()), alpha=-rate * scale)
+        moves = [move for group in self.param_groups for move in self._moves(group)]
+        if moves and is_sharded(moves[0].parameter):
+            exchange = WholeMatrices([move.parameter for move in moves])
+            whole = exchange.collect([move.direction for move in moves])
+            updates = [torch.zeros_like(matrix) for matrix in whole]
+            owned = [moves[k] for k in exchange.owned]
+            _add_orthogonalized(
+                [
+                    replace(move, parameter=update, direction=matrix)
+                    for move, update, matrix in zip(owned, updates, whole, strict=True)
+                ]
+            )
+            torch._foreach_add_([local_part(move.parameter) for move in moves], exchange.distribute(updates))
+        else:
+            _add_orthogonalized(moves)
         return loss
 
-    def _directions(self, group: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
-        """Each matrix of a group, after weight decay, with its Nesterov momentum."""
+    def _moves(self, group: dict[str, Any]) -> list[_Move]:
+        """The parameters of a group, after weight decay, with their Nesterov momentum."""
         parameters = [p for p in group["params"] if p.grad is not None]
         if not parameters:
             return []
-        gradients = [p.grad for p in parameters]
         for parameter in parameters:
             if not self.state[parameter]:
                 self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-        buffers = [self.state[p]["momentum_buffer"] for p in parameters]
+        gradients = [local_part(p.grad) for p in parameters]
+        buffers = [local_part(self.state[p]["momentum_buffer"]) for p in parameters]
         torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
         ahead = torch._foreach_lerp(gradients, buffers, group["momentum"])
-        torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+        torch._foreach_mul_([local_part(p) for p in parameters], 1 - group["lr"] * group["weight_decay"])
         return [
-            pair
+            _Move(parameter, direction, group["parts"], group["lr"])
             for parameter, direction in zip(parameters, ahead, strict=True)
-            for pair in zip(parameter.chunk(group["parts"]), direction.chunk(group["parts"]), strict=True)
         ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Move:
+    """A parameter of so many matrices, and the direction in which it moves, in the rows of this process."""
+
+    parameter: Tensor
+    direction: Tensor
+    parts: int
+    learning_rate: float
+
+
+def _add_orthogonalized(moves: Iterable[_Move]) -> None:
+    """Move each parameter along its orthogonalized direction; matrices of one shape are processed together."""
+    by_shape: dict[tuple[torch.Size, float], list[tuple[Tensor, Tensor]]] = defaultdict(list)
+    for move in moves:
+        for matrix, direction in zip(move.parameter.chunk(move.parts), move.direction.chunk(move.parts), strict=True):
+            by_shape[matrix.shape, move.learning_rate].append((matrix, direction))
+    for (shape, rate), pairs in by_shape.items():
+        updates = orthogonalize(torch.stack([direction for _, direction in pairs])).to(pairs[0][0].dtype)
+        # An orthogonal matrix has a root mean square of 1/sqrt(its longer side).
+        scale = ADAM_RMS * math.sqrt(max(shape))
+        torch._foreach_add_([matrix for matrix, _ in pairs], list(updates.unbind()), alpha=-rate * scale)
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from regard.errors import InputError, check_choice
 from regard.settings import Precision, SettingsSection
 
 SchedulerType = Literal["linear", "cosine", "constant", "noam"]
+Parallel = Literal["auto", "ddp", "fsdp"]
 WARMUP_START = 0.01  # the factor of the first step: at 0 it would learn nothing
 NUMBER = r"\s*([0-9]+(?:\.[0-9]+)?)\s*"
 SECONDS = re.compile(NUMBER)
@@ -107,6 +108,20 @@ class RunSection(SettingsSection):
         default="2min", description='"2min" or "500 steps"; empty: after each epoch only.'
     )
 
+
+class ParallelRunSection(RunSection):
+    """Of training that several processes can share."""
+
+    parallel: Parallel = Field(
+        default="auto",
+        description="Several processes: ddp, each has the model; fsdp, each has a part of it; auto: fsdp if needed.",
+    )
+    gradient_checkpointing: bool = Field(
+        default=False, description="Recompute activations: less memory for about a third more time."
+    )
+
+
+CHANGEABLE_SETTINGS = frozenset({"run.parallel"})  # a resumed run may share its work in another way
 
 RENAMED_SETTINGS = {
     "model.width": "hidden_size",

@@ -21,7 +21,7 @@ from regard.device import autocast_dtype, synchronize
 from regard.errors import RegardError
 from regard.events import Event, Note
 from regard.training.callbacks import Callbacks
-from regard.training.checkpoint import Checkpoints, TrainingCheckpoint, capture, restore
+from regard.training.checkpoint import Checkpoints, TrainingCheckpoint, capture, copy_rows, restore
 from regard.training.events import (
     CheckpointSaved,
     Evaluated,
@@ -40,6 +40,7 @@ from regard.training.loop import (
     derive_seed,
     train,
 )
+from regard.training.parallel import ShardedModel
 from regard.training.settings import RunSection, parse_interval
 from regard.training.stopping import Stop, stopping
 from regard.training.world import World
@@ -50,7 +51,10 @@ R = TypeVar("R")
 
 
 class Trainer(ABC, Generic[R]):
-    """Runs the training loop. `learning_rate` maps progress, 0 to 1, to the rate; `objective` computes the losses."""
+    """Runs the training loop. `learning_rate` maps progress, 0 to 1, to the rate; `objective` computes the losses.
+
+    With `sharded`, each process has a part of the model, which is in the objective too.
+    """
 
     perturbation: AdversarialPerturbation | None = None
     remedy: str  # for a run that has diverged
@@ -68,7 +72,9 @@ class Trainer(ABC, Generic[R]):
         checkpoints: Checkpoints | None,
         device: torch.device,
         world: World | None = None,
+        sharded: ShardedModel | None = None,
     ) -> None:
+        self.sharded = sharded
         self.model, self.objective, self.optimizers = model, objective, optimizers
         self._learning_rate, self._max_grad_norm = learning_rate, max_grad_norm or math.inf
         self._saving = parse_interval(run.checkpoint_every)
@@ -121,6 +127,9 @@ class Trainer(ABC, Generic[R]):
 
     def _count_step(self, step: Step) -> None:
         """Called after each step, without waiting for the device."""
+
+    def _combine_processes(self) -> None:
+        """Called in all processes before a save: make values that each process counts for itself equal in all."""
 
     def _is_over(self) -> bool:
         """Whether training ends before the progress says so."""
@@ -204,14 +213,29 @@ class Trainer(ABC, Generic[R]):
             **details,
         )
 
+    def whole_model(self) -> Any:
+        """The model, in the main process with all of its parameters; all processes take part."""
+        if self.sharded is None:
+            return self.model
+        whole = self.sharded.gather()
+        return self.model if whole is None else whole
+
     def _save(self) -> Events[None]:
-        with self.world.main_only() as is_main:
-            if is_main and self.checkpoints is not None:
-                tensors, state = capture(self.model, self.optimizers)
-                state |= self._position() | {"seconds": self.stopwatch.elapsed}
-                self.checkpoints.save(self.step, tensors | self._extra_tensors(), state)
-                yield CheckpointSaved(step=self.step)
+        self._combine_processes()
+        if self.checkpoints is not None and self.sharded is not None:
+            self.checkpoints.save_shards(self.step, *self._state(), self.world)
+            yield CheckpointSaved(step=self.step)
+        elif self.checkpoints is not None:
+            with self.world.main_only() as is_main:
+                if is_main:
+                    self.checkpoints.save(self.step, *self._state())
+                    yield CheckpointSaved(step=self.step)
         self._saved, self._saved_step = self.stopwatch.elapsed, self.step
+
+    def _state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The arguments of `Checkpoints.save`."""
+        tensors, state = capture(self.model, self.optimizers)
+        return tensors | self._extra_tensors(), state | self._position() | {"seconds": self.stopwatch.elapsed}
 
     def _extra_tensors(self) -> dict[str, Tensor]:
         return {}
@@ -219,11 +243,16 @@ class Trainer(ABC, Generic[R]):
     def _resume(self) -> Events[bool]:
         """Restore the newest intact checkpoint, if there is one."""
         damaged: list[str] = []
-        found = self.checkpoints and self.checkpoints.latest(on_damaged=damaged.append)
+        found = None
+        with self.world.main_only() as is_main:  # all files are hashed once, not once per process
+            if is_main and self.checkpoints is not None:
+                found = self.checkpoints.latest(on_damaged=damaged.append)
         for problem in damaged:
             yield Note(message=f"skipped a damaged checkpoint: {problem}")
-        if not found:
+        step = self.world.broadcast_json(None if found is None else found.step)
+        if step is None or self.checkpoints is None:
             return False
+        found = found or self.checkpoints.read(step)
         self._restore_position(found)
         own = {name: tensor for name, tensor in found.tensors.items() if not name.startswith(BEST)}
         restore(self.model, self.optimizers, own, found.state)
@@ -311,13 +340,19 @@ class EpochTrainer(Trainer[R]):
             if not index or not batches:
                 batches = self._epoch_batches(epoch)
             inputs = self._inputs(batches[index], step)
-            torch.manual_seed(derive_seed(self.seed, epoch, index))
+            process = [self.world.rank] if self.world.size > 1 else []  # each has its own dropout
+            torch.manual_seed(derive_seed(self.seed, epoch, index, *process))
             yield [inputs]
 
     def _evaluation_due(self) -> bool:
         return self.step % self.steps_per_epoch == 0
 
+    def _combine_processes(self) -> None:
+        if self.world.size > 1:
+            self._loss_sum.fill_(self.world.mean(self._loss_sum.item())[0])
+
     def _evaluate(self) -> Events[None]:
+        self._combine_processes()
         self.losses.append(self._loss_sum.item() / self.steps_per_epoch)
         self._loss_sum = torch.zeros_like(self._loss_sum)
         scores = yield from self._scores(self.epoch)
@@ -337,7 +372,8 @@ class EpochTrainer(Trainer[R]):
         """Whether all epochs are done, or early stopping applies."""
         if self.step >= self.steps or not self.epoch or self.step % self.steps_per_epoch:
             return self.step >= self.steps
-        return self.callbacks.stop or 0 < self._patience <= self.epoch - self.best_epoch
+        (stopped,) = self.world.broadcast(float(self.callbacks.stop))
+        return bool(stopped) or 0 < self._patience <= self.epoch - self.best_epoch
 
     def _position(self) -> dict[str, Any]:
         position = {"history": self.history, "best": self.best_epoch}
@@ -347,8 +383,12 @@ class EpochTrainer(Trainer[R]):
         return {BEST + name: tensor for name, tensor in self.best_weights.items()}
 
     def _restore_position(self, checkpoint: TrainingCheckpoint) -> None:
-        best = (name for name in checkpoint.tensors if name.startswith(BEST))
-        self.best_weights = {name.removeprefix(BEST): checkpoint.tensors[name].to(self.device) for name in best}
+        live = dict(self.model.named_parameters())
+        self.best_weights = {}
+        for stored, tensor in checkpoint.tensors.items():
+            name = stored.removeprefix(BEST)
+            if stored.startswith(BEST) and name in live and live[name].shape == tensor.shape:  # else `restore` objects
+                self.best_weights[name] = copy_rows(torch.empty_like(live[name].detach()), tensor)
         state = checkpoint.state
         self.history, self.best_epoch = state["history"], state["best"]
         self.losses = state.get("losses", [])  # earlier versions did not save them

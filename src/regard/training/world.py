@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as distributed
+from torch import Tensor
 
-TIMEOUT = timedelta(days=1)  # the main process may prepare text for hours while the others wait
+from regard.errors import InputError, RegardError
+from regard.training.rendezvous import open_store
+
+TIMEOUT = timedelta(minutes=10)  # of a step: a process that hangs ends the run after that
+PATIENCE = timedelta(days=1)  # the main process may prepare text or evaluate for hours while the others wait
 SHUTDOWN_DELAY = 0.1  # seconds
+# Parts of the messages with which gloo and NCCL report a process that ended or hangs.
+LOST = ("gloo", "closed by peer", "connection reset", "nccl", "timed out", "timeout", "socket", "broken pipe")
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,9 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    # Process groups for values on the CPU: within a step, and for waits of any length.
+    group: Any = field(default=None, compare=False, repr=False)
+    patient: Any = field(default=None, compare=False, repr=False)
 
     @property
     def is_main(self) -> bool:
@@ -31,19 +43,21 @@ class World:
     def device(self, device: torch.device) -> torch.device:
         """Each process uses its own GPU."""
         if device.type == "cuda" and device.index is None and self.size > 1:
-            return torch.device("cuda", self.local_rank)
+            # Schedulers may show each process only its own GPU.
+            return torch.device("cuda", self.local_rank % (torch.cuda.device_count() or self.size))
         return device
 
     def barrier(self) -> None:
+        """Wait until all processes are here, for as long as it takes."""
         if self.size > 1:
-            distributed.barrier()
+            distributed.all_reduce(torch.zeros(1), group=self.patient)
 
     def broadcast(self, *values: float) -> tuple[float, ...]:
         """The main process's values, in all processes."""
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64)
-        distributed.broadcast(tensor, src=0)
+        distributed.broadcast(tensor, src=0, group=self.group)
         return tuple(tensor.tolist())
 
     def mean(self, *values: float) -> tuple[float, ...]:
@@ -51,7 +65,7 @@ class World:
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64)
-        distributed.all_reduce(tensor)
+        distributed.all_reduce(tensor, group=self.group)
         return tuple((tensor / self.size).tolist())
 
     def max(self, value: float) -> float:
@@ -59,8 +73,32 @@ class World:
         if self.size == 1:
             return value
         tensor = torch.tensor([value], dtype=torch.float64)
-        distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX)
+        distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX, group=self.group)
         return float(tensor.item())
+
+    def broadcast_json(self, value: Any) -> Any:
+        """The main process's value in all processes, as JSON; they wait for it as long as it takes."""
+        if self.size == 1:
+            return value
+        data = _to_bytes(value if self.is_main else None)
+        size = torch.tensor([len(data)])
+        distributed.broadcast(size, src=0, group=self.patient)
+        data = data if self.is_main else torch.empty(int(size), dtype=torch.uint8)
+        distributed.broadcast(data, src=0, group=self.patient)
+        return json.loads(bytes(data.tolist()))
+
+    def gather_json(self, value: Any) -> list[Any]:
+        """The values of all processes by rank, in all processes, as JSON; they wait for it as long as it takes."""
+        if self.size == 1:
+            return [value]
+        data = _to_bytes(value)
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        distributed.all_gather(sizes, torch.tensor([len(data)]), group=self.patient)
+        padded = torch.zeros(max(map(int, sizes)), dtype=torch.uint8)
+        padded[: len(data)] = data
+        rows = [torch.empty_like(padded) for _ in range(self.size)]
+        distributed.all_gather(rows, padded, group=self.patient)
+        return [json.loads(bytes(row[: int(size)].tolist())) for row, size in zip(rows, sizes, strict=True)]
 
     @contextmanager
     def main_only(self) -> Iterator[bool]:
@@ -71,26 +109,62 @@ class World:
         try:
             yield self.is_main
         except BaseException:
-            self.broadcast(1.0)
+            with suppress(RuntimeError):  # the others are gone already; this error is the one to report
+                self.broadcast_json(True)
             raise
-        if self.broadcast(0.0) != (0.0,):
+        if self.broadcast_json(False):
             raise SystemExit(1)
 
 
 @contextmanager
 def join_world() -> Iterator[World]:
-    """The world described by `torchrun`'s environment variables."""
-    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    """The world described by `torchrun`'s environment variables.
+
+    A process group that exists already, such as Ray Train's, is used and stays. If another process ends or hangs, this
+    one ends with a RegardError.
+    """
+    if num_processes() == 1:
         yield World()
         return
-    # Gradients on GPUs go through NCCL, broadcasts of values through gloo.
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=TIMEOUT)
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    if local_rank < torch.cuda.device_count():
-        torch.cuda.set_device(local_rank)  # for NCCL
+    if count := torch.cuda.device_count():
+        torch.cuda.set_device(local_rank % count)  # for NCCL
+    is_ours = not distributed.is_initialized()
+    if is_ours:
+        # Gradients on GPUs go through NCCL, broadcasts of values through gloo.
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        store, rank, size = open_store(TIMEOUT)
+        distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    rank, size = distributed.get_rank(), distributed.get_world_size()
     try:
-        yield World(distributed.get_rank(), distributed.get_world_size(), local_rank)
+        # With gloo, a process that ends is noticed at once, however long the timeout is.
+        groups = [distributed.new_group(backend="gloo", timeout=timeout) for timeout in (TIMEOUT, PATIENCE)]
+        yield World(rank, size, local_rank, *groups)
+    except RuntimeError as error:  # torch's errors of collectives; RegardErrors are no RuntimeErrors
+        if not any(part in str(error).lower() for part in LOST):
+            raise
+        raise RegardError(
+            f"process {rank} of {size} lost another process, which ended or did not answer for "
+            f"{TIMEOUT.total_seconds() / 60:.0f} minutes; its own message says why. The last checkpoint is complete: "
+            "run the same command with --resume to continue"
+        ) from error
     finally:
-        # PyTorch's threads need the interpreter to release the last tensors; joining them holds it.
-        time.sleep(SHUTDOWN_DELAY)
-        distributed.destroy_process_group()
+        if is_ours:
+            # PyTorch's threads need the interpreter to release the last tensors; joining them holds it.
+            time.sleep(SHUTDOWN_DELAY)
+            distributed.destroy_process_group()
+
+
+def num_processes() -> int:
+    """The number of processes that `torchrun` started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+
+
+def refuse_several_processes(verb: str) -> None:
+    """InputError under `torchrun` with several processes, for training that one process does."""
+    if (count := num_processes()) > 1:
+        raise InputError(f"{verb} runs in one process, and torchrun started {count}; run it without torchrun")
+
+
+def _to_bytes(value: Any) -> Tensor:
+    return torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)

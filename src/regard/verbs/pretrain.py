@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event
 from regard.verbs.base import Models, argument, option, verb
-from regard.verbs.train import RunRequest, Settings, settings_option
+from regard.verbs.train import RunRequest, Settings, is_secondary, settings_option
 
 if TYPE_CHECKING:
     from regard.training.pretraining.trainer import PretrainingResult
@@ -58,10 +57,10 @@ def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None,
         request.output,
         held_out=request.heldout,
         start=request.start,
-        resume=request.resume,
+        resume=request.resumes,
         tensorboard=request.tensorboard,
         verify=request.verify,
         device=choose_device(request.device),
     )
-    result._quiet = os.environ.get("RANK", "0") != "0"  # torchrun numbers its processes
+    result._quiet = is_secondary()
     return result

@@ -78,11 +78,16 @@ class RunRequest(Request):
     )
     device: Device = option("auto", help="Device to compute on; auto uses a GPU if there is one.", group=GENERAL_GROUP)
 
+    @property
+    def resumes(self) -> bool:
+        """Whether the run in the folder is continued: also if `torchrun` starts its processes again after a failure."""
+        return self.resume or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
     def saved_config(self) -> Path | None:
         """The settings of the run that is resumed, unless others are given."""
         from regard.training.run_folder import saved_config
 
-        return saved_config(self.output, resume=self.resume) if self.config is None else None
+        return saved_config(self.output, resume=self.resumes) if self.config is None else None
 
 
 def _source(value: object) -> object:
@@ -144,7 +149,7 @@ class FineTuningRequest(RunRequest, TableRequest):
             "table": table_options(self),
             "split": self.split,
             "limit": self.limit,
-            "resume": self.resume,
+            "resume": self.resumes,
             "tensorboard": self.tensorboard,
             "device": self.device,
         }
@@ -185,14 +190,19 @@ def train(request: TrainRequest, models: Models) -> Generator[Event, None, FineT
         raise InputError("--ulmfit trains all layers in the end, --frozen none of them; use one of them")
     overrides = [*(["training.frozen=true"] if request.frozen else []), *(ULMFIT if request.ulmfit else [])]
     defaults = {"training": dict(task_for(request.task, request.train).training_defaults)}
-    return (
-        yield from fine_tune(
-            request.task,
-            request.train,
-            request.dev,
-            model=request.model,
-            config=request.load_config(defaults, overrides),
-            both=request.both,
-            **request.run_options(),
-        )
+    result = yield from fine_tune(
+        request.task,
+        request.train,
+        request.dev,
+        model=request.model,
+        config=request.load_config(defaults, overrides),
+        both=request.both,
+        **request.run_options(),
     )
+    result._quiet = is_secondary()
+    return result
+
+
+def is_secondary() -> bool:
+    """Whether another process of the same run prints the result: `torchrun` numbers its processes."""
+    return os.environ.get("RANK", "0") != "0"

@@ -51,6 +51,6 @@ def fast_run_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
-    launcher = Launcher(tmp_path_factory.mktemp("printed"))
+    launcher = Launcher(tmp_path_factory.mktemp("printed"), "torch.distributed.fsdp")
     yield launcher
     launcher.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -28,8 +29,10 @@ __all__ = [
     "command",
     "config",
     "events",
+    "exit_codes",
     "losses",
     "settings",
+    "start_processes",
     "story",
     "use_fast_run_settings",
     "wait_for_steps",
@@ -248,3 +251,24 @@ class Launcher:
 def _environment() -> dict[str, str]:
     paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def start_processes(
+    launcher: Launcher, arguments: Sequence[str], *, size: int = 2, largest: Sequence[int] = ()
+) -> list[Process]:
+    """Start processes with the environment variables of `torchrun`; `largest` is the file size limit of each."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(found.getsockname()[1]), "WORLD_SIZE": str(size)}
+    return [
+        launcher.start(
+            arguments,
+            environment={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            largest=largest[rank] if largest else 0,
+        )
+        for rank in range(size)
+    ]
+
+
+def exit_codes(processes: Sequence[Process]) -> list[int]:
+    return [process.wait() for process in processes]

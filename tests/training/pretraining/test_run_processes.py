@@ -6,38 +6,29 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
 import regard
-from tests.training.pretraining.runs import Launcher, Process, command, events, losses, wait_for_steps
+from tests.training.pretraining.runs import (
+    Launcher,
+    command,
+    events,
+    exit_codes,
+    losses,
+    start_processes,
+    wait_for_steps,
+)
 
 STEPS = 16
 PARTED: dict[str, object] = {
     "data_tokens_per_micro_batch": 128,
     "schedule_max_steps": STEPS,
 }  # no dropout, because each process has its own random state
-
-
-def start_processes(launcher: Launcher, arguments: Sequence[str], *, size: int = 2) -> list[Process]:
-    """Start processes with the environment variables of `torchrun`."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(found.getsockname()[1]), "WORLD_SIZE": str(size)}
-    return [
-        launcher.start(arguments, environment={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank in range(size)
-    ]
-
-
-def exit_codes(processes: Sequence[Process]) -> list[int]:
-    return [process.wait() for process in processes]
 
 
 def progress_of(output: Path) -> tuple[int, int]:
@@ -79,7 +70,9 @@ def test_two_processes_are_one_run(launcher: Launcher, corpus: Path, single_proc
     assert f"{tmp_path}: {STEPS} steps" in processes[0].printed
     assert processes[1].printed == ""
     assert [len(found) for found in losses(tmp_path).values()] == [1] * STEPS
-    assert [event["type"] for event in events(tmp_path)] == [event["type"] for event in events(single_process_run)]
+    note, *others = events(tmp_path)
+    assert note["message"].startswith("2 processes, each has the whole model (ddp): parameters, gradients and ")
+    assert [event["type"] for event in others] == [event["type"] for event in events(single_process_run)]
     assert_near(tmp_path, single_process_run)
 
 

@@ -40,6 +40,7 @@ from regard.training.embedding.trainer import EmbeddingOutcome, EmbeddingTrainer
 from regard.training.events import Events, Finished, TrainingStarted, describe_scores
 from regard.training.run_folder import REPORT, RunFolder, RunReport, log_events
 from regard.training.tensorboard import TensorBoardLog
+from regard.training.world import refuse_several_processes
 from regard.wording import count_of, duration
 
 WORK, CHECKPOINTS = "work", "checkpoints"
@@ -90,6 +91,7 @@ def train_embedder(
     embedding model whose vectors are the targets. `dev`, pairs or scored pairs, is evaluated after each epoch.
     `tensorboard` is a folder.
     """
+    refuse_several_processes("regard train embed")
     board = TensorBoardLog.open(tensorboard)
     output, config = Path(output), config or EmbeddingConfig.load()
     device = choose_device(device) if isinstance(device, str) else device

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from regard.settings import SettingsFile, SettingsSection
-from regard.training.settings import RENAMED_SETTINGS, RunSection
+from regard.training.settings import CHANGEABLE_SETTINGS, RENAMED_SETTINGS, ParallelRunSection
 
 DISTILLATION_DEFAULTS: dict[str, dict[str, object]] = {
     "training": {"num_epochs": 5, "base_learning_rate": 1e-4, "adversarial_epsilon": 0.0}
@@ -62,7 +62,7 @@ class FineTuningSection(SettingsSection):
     )
 
 
-class FineTuningRunSection(RunSection):
+class FineTuningRunSection(ParallelRunSection):
     num_seeds: int = Field(default=1, ge=1, le=1000, description="Number of runs with consecutive seeds.")
 
 
@@ -84,6 +84,7 @@ class VisionSection(SettingsSection):
 class FineTuningConfig(SettingsFile):
     example: ClassVar[str] = "training.num_epochs=4"
     renamed: ClassVar[Mapping[str, str]] = RENAMED_SETTINGS
+    changeable: ClassVar[frozenset[str]] = CHANGEABLE_SETTINGS
 
     vision: VisionSection = VisionSection()
     training: FineTuningSection = FineTuningSection()

@@ -21,6 +21,7 @@ from regard.tasks.task import LossFunction
 from regard.training.callbacks import Callback
 from regard.training.finetuning.config import FineTuningConfig, FineTuningSection
 from regard.training.finetuning.run import fine_tune
+from regard.training.world import num_processes
 
 Data = Any  # a DataFrame, a path, or a list of dictionaries or tuples such as (text, label)
 
@@ -116,6 +117,8 @@ def fit(
     overrides = [f"run.seed={seed}", *(f"training.{key}={toml_value(value)}" for key, value in given.items())]
     if output is None and resume:
         raise InputError("resume=True continues the run in `output`, and there is none; name it")
+    if output is None and num_processes() > 1:
+        raise InputError("several processes train together in one folder; name it with `output`")
     with TemporaryDirectory(prefix="regard-fit-") as temporary:
         folder = Path(temporary, "run") if output is None else Path(output)
         events = fine_tune(

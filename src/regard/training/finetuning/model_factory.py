@@ -44,8 +44,12 @@ class TaskObjective(nn.Module):
             self.model.encoder.eval()
         return self
 
-    def forward(self, inputs: Any, items: Sequence[TaskInput]) -> dict[str, Tensor]:
-        return {"loss": self.task.loss(self.model(inputs).float(), items, self.loss)}
+    def forward(self, inputs: Any, items: Sequence[TaskInput], share: float = 1.0) -> dict[str, Tensor]:
+        """The loss, times the `share` of a process: the mean over processes is then the loss of the whole batch."""
+        logits = self.model(inputs).float()
+        if not share:  # the inputs only stand in for a process without any
+            return {"loss": logits.sum() * 0.0}
+        return {"loss": self.task.loss(logits, items, self.loss) * share}
 
 
 class DistillationObjective(TaskObjective):
@@ -57,7 +61,8 @@ class DistillationObjective(TaskObjective):
         super().__init__(model, task, loss)
         self.teacher = [teacher.eval()]  # in a list: not a submodule, so neither trained nor saved
 
-    def forward(self, inputs: TaskBatch, items: Sequence[TaskInput]) -> dict[str, Tensor]:
+    def forward(self, inputs: TaskBatch, items: Sequence[TaskInput], share: float = 1.0) -> dict[str, Tensor]:
+        assert share == 1.0, "a student is trained in one process"
         assert isinstance(self.model, EncoderWithHead)
         teacher = self.teacher[0].to(inputs.segments.device)
         with torch.no_grad():

@@ -10,9 +10,11 @@ config.json model.safetensors task.json report.json ...   the best seed's model,
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +29,7 @@ from regard.data.labels import similar_labels
 from regard.data.readers import ExampleSet, TableOptions
 from regard.device import choose_device
 from regard.errors import InputError
-from regard.events import Event, Note, map_events
+from regard.events import Event, Note, drain, map_events
 from regard.files.disk import atomic_write
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import remove_files
@@ -47,6 +49,7 @@ from regard.training.finetuning.report import FineTuningReport, SeedResult, summ
 from regard.training.finetuning.trainer import FineTuner
 from regard.training.run_folder import REPORT, RunFolder, log_events
 from regard.training.tensorboard import TensorBoardLog
+from regard.training.world import World, join_world, refuse_several_processes
 
 DEFAULT_SPLIT = "90/10"
 
@@ -136,16 +139,20 @@ def fine_tune(
     last of three parts is scored once, as "test". A `limit` samples so many examples of `train`. With `both`, the model
     is also trained with a frozen encoder, in `output`/frozen, and both results are reported. `loss` is a function of
     `Task.logits_and_targets`; `callbacks` are described in `regard.training.callbacks`; `tensorboard` is a folder.
+    Under `torchrun` several processes share each batch; only the main process writes and yields events.
     """
     extras = _Extras(loss, Callbacks(callbacks), TensorBoardLog.open(tensorboard))
     output = Path(output)
 
-    def run() -> Events[FineTuningReport]:
+    def run(world: World) -> Events[FineTuningReport]:
         get_task(task)  # an unknown task is an error before anything is read
         data = yield from _read(task, train, dev, table, split, limit)
         images = isinstance(data["train"].examples[0], ImageExample)
         defaults = {"training": get_task(task, images=images).training_defaults}
         settings = config or FineTuningConfig.load(defaults=defaults)
+        with world.main_only() as is_main:
+            if is_main and not images:
+                loading.find_folder(model)  # downloads it once
         if images:
             factory: ModelFactory = yield from _image_factory(data["train"].examples, model, settings)
         else:
@@ -153,31 +160,40 @@ def fine_tune(
             factory = ModelFactory(learned, *loading.load(model), length=settings.training.max_length)
         yield from _data_problems(factory, data)
         name = "a new ViT" if isinstance(factory, ImageModelFactory) and factory.pretrained is None else model
-
+        options: dict[str, Any] = {"device": device, "world": world}
         if not both:
-            return (yield from _run(factory, name, data, settings, output, extras, resume=resume, device=device))
-        held = [name for name in ("config.json", FROZEN) if (output / name).exists()]
-        if held and not resume:
-            raise InputError(
-                f"{output} holds a run or a model ({held[0]}): continue it with --resume, or choose another --output"
-            )
-        folder = _folder(factory, name, data, settings, output, extras)
-        if not (resume and folder.finished()):
-            folder.open(resume=resume, beside=[FROZEN])
-            folder.claim(f"{FROZEN}/")
+            return (yield from _run(factory, name, data, settings, output, extras, resume=resume, **options))
         training = settings.training.model_copy(update={"frozen": True})
         head_only = settings.model_copy(update={"training": training})
-        with folder.discarded_unless_begun():
+        with ExitStack() as stack:
+            with world.main_only() as is_main:
+                if is_main:
+                    folder = _folder(factory, name, data, settings, output, extras)
+                    _open_beside(folder, resume=resume)
+                    stack.enter_context(folder.discarded_unless_begun())
             frozen = yield from _run(
-                factory, name, data, head_only, output / FROZEN, extras.beside(FROZEN), resume=resume, device=device
+                factory, name, data, head_only, output / FROZEN, extras.beside(FROZEN), resume=resume, **options
             )
         beside = {FROZEN: {"mean": frozen.mean, "deviation": frozen.deviation}}
         # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
-        return (
-            yield from _run(factory, name, data, settings, output, extras, resume=True, device=device, beside=beside)
-        )
+        return (yield from _run(factory, name, data, settings, output, extras, resume=True, beside=beside, **options))
 
-    return (yield from map_events(run(), extras.callbacks.on_event))
+    with join_world() as world:
+        if not world.is_main:
+            return drain(run(world))
+        return (yield from map_events(run(world), extras.callbacks.on_event))
+
+
+def _open_beside(folder: RunFolder, *, resume: bool) -> None:
+    """Open the folder of a run that has the run of a frozen encoder beside it."""
+    held = [name for name in ("config.json", FROZEN) if (folder.path / name).exists()]
+    if held and not resume:
+        raise InputError(
+            f"{folder.path} holds a run or a model ({held[0]}): continue it with --resume, or choose another --output"
+        )
+    if not (resume and folder.finished()):
+        folder.open(resume=resume, beside=[FROZEN])
+        folder.claim(f"{FROZEN}/")
 
 
 @dataclass(frozen=True)
@@ -209,6 +225,7 @@ def distill(
     device: torch.device | str = "auto",
 ) -> Events[FineTuningReport]:
     """Train a student with fewer `layers` on labeled examples and the predictions of a fine-tuned teacher."""
+    refuse_several_processes("regard distill")
     extras = _Extras(tensorboard=TensorBoardLog.open(tensorboard))
     fine_tuned = load_fine_tuned(teacher)
     config = config or FineTuningConfig.load(defaults=DISTILLATION_DEFAULTS)
@@ -281,19 +298,25 @@ def _run(
     *,
     resume: bool,
     device: torch.device | str,
+    world: World | None = None,
     beside: dict[str, Any] | None = None,
 ) -> Events[FineTuningReport]:
-    device = choose_device(device) if isinstance(device, str) else device
+    world = world or World()
+    device = world.device(choose_device(device) if isinstance(device, str) else device)
     task = factory.task
     for read in data.values():
         check_labels(task, read)
-    folder = _folder(factory, model, data, config, output, extras)
-    if resume and (done := folder.finished()):
-        return FineTuningReport(output=os.fspath(output), **done)
-    folder.open(resume=resume)
 
     def train_and_save() -> Events[FineTuningReport]:
-        seeds = yield from _train_seeds(factory, data, config, output / SEEDS, extras, device=device)
+        seeds = yield from _train_seeds(factory, data, config, output / SEEDS, extras, device=device, world=world)
+        report = None
+        with world.main_only() as is_main:
+            if is_main:
+                report = yield from save(seeds)
+        document = world.broadcast_json(None if report is None else json.loads(report.file()))
+        return report or FineTuningReport(output=os.fspath(output), **document)
+
+    def save(seeds: list[SeedResult]) -> Events[FineTuningReport]:
         about: dict[str, dict[str, Any]] = {
             name: {"path": read.path, "examples": len(read.examples), "how": read.description}
             for name, read in data.items()
@@ -316,7 +339,19 @@ def _run(
         yield Finished(scores=report.mean)
         return report
 
-    with folder.running():
+    with ExitStack() as stack:
+        done = None
+        with world.main_only() as is_main:
+            if is_main:
+                folder = _folder(factory, model, data, config, output, extras)
+                done = folder.finished() if resume else None
+                if not done:
+                    folder.open(resume=resume)
+                    stack.enter_context(folder.running())
+        if done := world.broadcast_json(done):
+            return FineTuningReport(output=os.fspath(output), **done)
+        if not world.is_main:
+            return drain(train_and_save())
         return (yield from log_events(train_and_save(), output, tensorboard=extras.tensorboard))
 
 
@@ -350,11 +385,18 @@ def _train_seeds(
     extras: _Extras,
     *,
     device: torch.device,
+    world: World,
 ) -> Events[list[SeedResult]]:
     """Train once per seed and keep the best model in `folder`; finished seeds are not repeated."""
     seeds, task = _seeds(config), factory.task
-    done = {seed: _read_result(folder, seed) for seed in seeds if _result_path(folder, seed).is_file()}
-    _check_best(folder, done, task.main_metric)
+    done: dict[int, SeedResult] = {}
+    with world.main_only() as is_main:
+        if is_main:
+            done = {seed: _read_result(folder, seed) for seed in seeds if _result_path(folder, seed).is_file()}
+            _check_best(folder, done, task.main_metric)
+    if world.size > 1:
+        known = world.broadcast_json({str(seed): asdict(result) for seed, result in done.items()})
+        done = {int(seed): SeedResult(**result) for seed, result in known.items()}
     items = task.preprocess(data["train"].examples, factory.rows)
     if cut := sum(any(row.num_truncated for row in item.sequences) for item in items):
         message = f"{cut:,} of {len(items):,} texts are longer than {factory.length} tokens and are truncated"
@@ -380,21 +422,25 @@ def _train_seeds(
             objective=factory.objective,
             loss=extras.loss,
             callbacks=extras.callbacks,
+            world=world,
         )
         done[seed] = yield from map_events(
             trainer.run_interruptible(), partial(_with_seed, seed=seed, examples=len(data["dev"].examples))
         )
-        if _best_seed(done, task.main_metric) == seed:
-            model = trainer.model.eval()
-            if task.has_calibration:
-                # A resumed run does not know what an earlier epoch chose, so it is computed again.
-                fine_tuned = evaluate(model)[0]
-                yield ThresholdChosen(seed=seed, values=fine_tuned.task.to_dict())
-            else:
-                fine_tuned = factory.fine_tuned_model(model, precision=config.run.precision)
-            save_fine_tuned(fine_tuned, folder / BEST, files={SEED: json_bytes({"seed": seed})}, overwrite=True)
-        atomic_write(_result_path(folder, seed), json_bytes(with_checksum(asdict(done[seed]))))
-        remove_files(folder, [f"checkpoints-{seed}/step-*/"])
+        is_best = _best_seed(done, task.main_metric) == seed
+        model = trainer.whole_model().eval() if is_best else None
+        with world.main_only() as is_main:
+            if is_main and model is not None:
+                if task.has_calibration:
+                    # A resumed run does not know what an earlier epoch chose, so it is computed again.
+                    fine_tuned = evaluate(model)[0]
+                    yield ThresholdChosen(seed=seed, values=fine_tuned.task.to_dict())
+                else:
+                    fine_tuned = factory.fine_tuned_model(model, precision=config.run.precision)
+                save_fine_tuned(fine_tuned, folder / BEST, files={SEED: json_bytes({"seed": seed})}, overwrite=True)
+            if is_main:
+                atomic_write(_result_path(folder, seed), json_bytes(with_checksum(asdict(done[seed]))))
+                remove_files(folder, [f"checkpoints-{seed}/step-*/"])
     best = _best_seed(done, task.main_metric)
     if not (folder / BEST).is_dir() or _seed_of(folder / BEST) not in (None, best):
         raise InputError(

@@ -16,6 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.device import autocast_dtype
+from regard.errors import InputError
+from regard.events import Note
 from regard.models.family import can
 from regard.nn.attention import Attention
 from regard.nn.block import FeedForward
@@ -27,11 +30,14 @@ from regard.training.events import Events, LayersScheduled
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.model_factory import TaskModel, TaskObjective
 from regard.training.finetuning.report import SeedResult
-from regard.training.loop import AdversarialPerturbation
+from regard.training.loop import AdversarialPerturbation, enable_gradient_checkpointing
 from regard.training.optimizer import build_optimizers
+from regard.training.parallel import ShardedModel, blank_copy, choose_parallel, replicate
 from regard.training.settings import learning_rate_factor
+from regard.training.shards import local_part
 from regard.training.stopping import Stop
 from regard.training.trainer import EpochTrainer
+from regard.training.world import World
 
 LAYER = re.compile(r"encoder\.(?:encoder|decoder)\.(?:layers|forwards|backwards)\.(\d+)\.")
 EMBEDDING = "encoder.embedding."
@@ -145,16 +151,43 @@ class FineTuner(EpochTrainer[SeedResult]):
         objective: Callable[[TaskModel, LossFunction], nn.Module] | None = None,
         loss: LossFunction | None = None,
         callbacks: Callbacks | None = None,
+        world: World | None = None,
     ) -> None:
-        self.items, self.config, self.evaluate = items, config, evaluate
-        self.model = configure_model(model, config).to(device)
+        self.items, self.config, self.evaluate, self.task = items, config, evaluate, task
+        self.model = configure_model(model, config)
+        world = world or World()
         settings, width = config.training, model.encoder.config.hidden_size
         has_matrices = not (settings.frozen or can(model.encoder, "layer-mix"))  # of Transformer layers, to be trained
         rate = default_learning_rate(width, settings.base_learning_rate) if has_matrices else head_learning_rate(width)
         self.peak_learning_rate = peak = settings.learning_rate or rate
+        if settings.batch_size < world.size:
+            raise InputError(
+                f"training.batch_size is {settings.batch_size}, fewer examples than the {world.size} processes; use a "
+                "larger one, or fewer processes"
+            )
+        optimizer = settings.optimizer if has_matrices else "adamw"
+        self.class_weights = None
+        if loss is None:
+            self.class_weights = task.class_weights(items, settings.class_weights)
+            loss = task.loss_function(self.class_weights)
+        parallel, self._parallel_note = choose_parallel(
+            config.run.parallel, self.model, optimizer=optimizer, world=world, device=device
+        )
+        blank = blank_copy(self.model) if parallel == "fsdp" else None
+        if blank is None:
+            self.model = self.model.to(device)
+        if config.run.gradient_checkpointing:
+            enable_gradient_checkpointing(self.model)
+        module = objective(self.model, loss) if objective else TaskObjective(self.model, task, loss)
+        sharded = None
+        if blank is not None:
+            dtype = autocast_dtype(config.run.precision, device)
+            sharded = ShardedModel(self.model, module, blank, world=world, device=device, dtype=dtype)
+        elif world.size > 1:
+            module = replicate(module, find_unused_parameters=settings.unfreeze > 0)  # frozen layers get no gradient
         optimizers = build_optimizers(
             self.model,
-            name=settings.optimizer if has_matrices else "adamw",
+            name=optimizer,
             learning_rate=peak,
             betas=(0.9, 0.98),
             weight_decay=settings.weight_decay,
@@ -164,11 +197,9 @@ class FineTuner(EpochTrainer[SeedResult]):
         )  # of everything that is ever trained
         if settings.layerwise_lr_decay < 1:
             apply_layerwise_lr_decay(optimizers, self.levels, settings.layerwise_lr_decay)
-        if loss is None:
-            loss = task.loss_function(task.class_weights(items, settings.class_weights))
         super().__init__(
             self.model,
-            objective(self.model, loss) if objective else TaskObjective(self.model, task, loss),
+            module,
             optimizers,
             num_epochs=settings.num_epochs,
             patience=settings.early_stopping_patience,
@@ -183,11 +214,15 @@ class FineTuner(EpochTrainer[SeedResult]):
             device=device,
             folder=folder,
             callbacks=callbacks,
+            world=world,
+            sharded=sharded,
         )
         self.perturbation = self._adversarial_perturbation()
 
     def run(self, stop: Stop) -> Events[SeedResult | None]:
         settings = self.config.training
+        if self._parallel_note:
+            yield Note(message=self._parallel_note)
         if not settings.frozen and (settings.layerwise_lr_decay < 1 or settings.unfreeze):
             yield self._layers_scheduled()
         yield from self._resume()
@@ -195,7 +230,7 @@ class FineTuner(EpochTrainer[SeedResult]):
             return None
         with torch.no_grad():
             for name, parameter in self._trained_parameters().items() if self.best_weights else ():
-                parameter.copy_(self.best_weights[name])
+                local_part(parameter).copy_(local_part(self.best_weights[name]))
         scores = self.history[self.best_epoch - 1]
         cost = self.stopwatch.elapsed, self.step
         return SeedResult(self.seed, scores, self.best_epoch, *cost, self.history, self.losses)
@@ -226,17 +261,31 @@ class FineTuner(EpochTrainer[SeedResult]):
 
     def _inputs(self, indices: Sequence[int], step: int) -> dict[str, Any]:
         # Rows of one length go through attention together.
-        chosen = sorted((self.items[index] for index in indices), key=self.model.num_tokens)
+        mine = indices[self.world.rank :: self.world.size] or indices[:1]
+        chosen = sorted((self.items[index] for index in mine), key=self.model.num_tokens)
         if unfreeze := self.config.training.unfreeze:
             unfreeze_layers(self.levels, step / self.steps, unfreeze)
-        return {"inputs": self.model.collate(chosen).to(self.device), "items": chosen}
+        inputs = {"inputs": self.model.collate(chosen).to(self.device), "items": chosen}
+        return inputs | ({"share": self._share(indices)} if self.world.size > 1 else {})
+
+    def _share(self, indices: Sequence[int]) -> float:
+        """The weight of this process's mean loss, such that the mean over processes is the loss of the batch."""
+        size = self.world.size
+        parts = [[self.items[index] for index in indices[rank::size]] for rank in range(size)]
+        weights = [self.task.target_weight(part, self.class_weights) if part else 0.0 for part in parts]
+        return size * weights[self.world.rank] / (sum(weights) or 1.0)
 
     def _scores(self, epoch: int) -> Events[dict[str, float]]:
         """Empty if the scores would decide nothing."""
         if self.evaluate is None or (self.main_score is None and epoch < self.config.training.num_epochs):
             return {}
         yield from self._evaluation_progress(0, 0)
-        return self.evaluate(self.model)
+        model, scores = self.whole_model(), None
+        with self.world.main_only() as is_main:
+            if is_main:
+                scores = self.evaluate(model)
+        found: dict[str, float] = self.world.broadcast_json(scores)
+        return found
 
     def _keep_weights(self, epoch: int) -> None:
         if self.main_score is not None and self.best_epoch == epoch:

@@ -12,7 +12,13 @@ from pydantic import Field, Strict, field_validator, model_validator
 from regard.errors import InputError, check_choice
 from regard.models.family import Objective, PretrainingRecipe, describe_family, pretrainable_families
 from regard.settings import SettingsFile, SettingsSection, SettingsTables
-from regard.training.settings import RENAMED_SETTINGS, IntervalSetting, RunSection, parse_budget
+from regard.training.settings import (
+    CHANGEABLE_SETTINGS,
+    RENAMED_SETTINGS,
+    IntervalSetting,
+    ParallelRunSection,
+    parse_budget,
+)
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -145,12 +151,9 @@ class ScheduleSection(SettingsSection):
         return value
 
 
-class PretrainingRunSection(RunSection):
+class PretrainingRunSection(ParallelRunSection):
     seed: int = Field(default=0, ge=0, lt=1 << 63, description="Seed of initial weights, data order and masks.")
     compile: Literal["auto", "on", "off"] = Field(default="auto", description="torch.compile; auto: on a GPU.")
-    gradient_checkpointing: bool = Field(
-        default=False, description="Recompute activations: less memory for about a third more time."
-    )
     checkpoint_every: IntervalSetting = Field(
         default="5min", description='"5min" or "500 steps"; empty: at the end only.'
     )
@@ -165,6 +168,7 @@ class PretrainingConfig(SettingsFile):
 
     example: ClassVar[str] = "optimizer.learning_rate=2e-3"
     renamed: ClassVar[Mapping[str, str]] = RENAMED_SETTINGS
+    changeable: ClassVar[frozenset[str]] = CHANGEABLE_SETTINGS
 
     model: ModelSection = ModelSection()
     vocabulary: VocabularySection = VocabularySection()

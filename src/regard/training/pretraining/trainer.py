@@ -10,17 +10,20 @@ from typing import Any
 import torch
 from pydantic import computed_field
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from regard.checkpoints import loading
 from regard.data.prefetch import prefetch
+from regard.device import autocast_dtype
 from regard.errors import InputError
+from regard.events import Note
 from regard.models.family import can
+from regard.nn.block import Block
 from regard.render.result import Result, Table
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
 from regard.training.events import Evaluated, Events, Finished, PretrainingPlan, describe_scores
 from regard.training.loop import StepProgress, TimeProgress, derive_seed, enable_gradient_checkpointing, train
 from regard.training.optimizer import build_optimizers
+from regard.training.parallel import ShardedModel, blank_copy, choose_parallel, replicate
 from regard.training.pretraining.build import new_model, pretrained_model
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.objectives import PretrainingDataset, objective_class
@@ -79,16 +82,29 @@ class Pretrainer(Trainer[bool]):
     ) -> None:
         self.config, self.dataset, self.output = config, dataset, output
         torch.manual_seed(config.run.seed)
-        tokenizer = dataset.tokenizer
-        model = (pretrained_model(config, tokenizer, start) if start else new_model(config, tokenizer)).to(device)
+        tokenizer, chosen, schedule = dataset.tokenizer, config.optimizer, config.schedule
+        model = pretrained_model(config, tokenizer, start) if start else new_model(config, tokenizer)
+        self.parallel, self._parallel_note = choose_parallel(
+            config.run.parallel, model, optimizer=chosen.name, world=world, device=device
+        )
+        blank = blank_copy(model) if self.parallel == "fsdp" else None
+        if blank is None:
+            model = model.to(device)
         if config.run.gradient_checkpointing:
             enable_gradient_checkpointing(model)
         self.objective_class = objective_class(config)
         self.preparation = self.objective_class.from_config(config, model, tokenizer, device)
-        chosen, schedule = config.optimizer, config.schedule
+        self._compile(world, device)
+        objective: nn.Module = self.preparation
+        sharded = None
+        if blank is not None:
+            dtype = autocast_dtype(config.run.precision, device)
+            sharded = ShardedModel(model, objective, blank, world=world, device=device, dtype=dtype)
+        elif world.size > 1:
+            objective = replicate(objective)
         super().__init__(
             model,
-            self._compiled(self.preparation, world, device),
+            objective,
             build_optimizers(
                 model,
                 name=chosen.name,
@@ -111,6 +127,7 @@ class Pretrainer(Trainer[bool]):
             checkpoints=Checkpoints(output / CHECKPOINTS, keep=config.run.save_total_limit),
             device=device,
             world=world,
+            sharded=sharded,
         )
         batch, micro = config.data.tokens_per_batch, config.data.tokens_per_micro_batch
         self.micro_batches = self.objective_class.micro_batches(config, dataset, micro or batch // world.size)
@@ -130,6 +147,8 @@ class Pretrainer(Trainer[bool]):
     def pretrain(self, *, resume: bool) -> Events[PretrainingResult]:
         """Train to the end; with `resume` from the newest checkpoint, if there is one."""
         assert self.checkpoints is not None
+        if self._parallel_note:
+            yield Note(message=self._parallel_note)
         resume = resume and self.checkpoints.any()  # before the measurement, in which all processes take part
         seconds, peak = self._measure()
         flops = self.objective_class.flops_per_token(self.config, self.dataset.tokenizer.size)
@@ -176,16 +195,21 @@ class Pretrainer(Trainer[bool]):
         finally:
             source.close()
 
-    def _compiled(self, module: nn.Module, world: World, device: torch.device) -> nn.Module:
+    def _compile(self, world: World, device: torch.device) -> None:
         mode = self.config.run.compile
         # Recurrent layers are library kernels, which there is nothing to compile in.
         auto = device.type == "cuda" and not can(self.preparation.model, "recurrent")
-        if mode == "on" or (mode == "auto" and auto):
-            # CUDA graphs save hundreds of kernel launches per step, which dominate the time of a small model. With
-            # gradient accumulation a replay would overwrite the gradients of the previous micro-batch.
-            graphs = device.type == "cuda" and world.size == 1 and not self.config.data.tokens_per_micro_batch
-            module.compile(mode="reduce-overhead" if graphs else None)
-        return DistributedDataParallel(module) if world.size > 1 else module
+        if mode == "off" or (mode == "auto" and not auto):
+            return
+        if self.parallel == "fsdp":  # between layers the processes send one another parameters
+            for block in self.preparation.modules():
+                if isinstance(block, Block):
+                    block.compile()
+            return
+        # CUDA graphs save hundreds of kernel launches per step, which dominate the time of a small model. With
+        # gradient accumulation a replay would overwrite the gradients of the previous micro-batch.
+        graphs = device.type == "cuda" and world.size == 1 and not self.config.data.tokens_per_micro_batch
+        self.preparation.compile(mode="reduce-overhead" if graphs else None)
 
     def _measure(self) -> tuple[float, float]:
         """Seconds per step and the device's peak FLOPS, from steps at learning rate 0 that are discarded."""
@@ -252,18 +276,20 @@ class Pretrainer(Trainer[bool]):
         yield Evaluated(step=self.step, tokens=self.tokens, seconds=elapsed, scores=self._scores())
         self._evaluated, self._evaluated_step = elapsed, self.step
 
-    def _scores(self) -> dict[str, dict[str, float]]:
+    def _scores(self, model: Any = None) -> dict[str, dict[str, float]]:
         """Held-out scores, in the precision of the training; only the main process computes them."""
+        model = self.whole_model() if model is None else model
         if not self.world.is_main:
             return {}
         with torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext():
-            return self.objective_class.scores(self.model, self.config, self.dataset)
+            return self.objective_class.scores(model, self.config, self.dataset)
 
     def _finish(self) -> Events[PretrainingResult]:
         cost: dict[str, Any] = {"steps": self.step, "tokens": self.tokens, "seconds": self.stopwatch.elapsed}
-        scores = self._scores()
+        model = self.whole_model()
+        scores = self._scores(model)
         with self.world.main_only() as is_main:
             if is_main:
-                loading.save(self.model.eval(), self.output, self.dataset.tokenizer)
+                loading.save(model.eval(), self.output, self.dataset.tokenizer)
         yield Finished(scores=scores, text_digest=self.dataset.digest, **cost)
         return PretrainingResult(output=str(self.output), scores=scores, **cost)

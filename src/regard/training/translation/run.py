@@ -41,6 +41,7 @@ from regard.training.translation.trainer import (
     new_model,
     weight_files,
 )
+from regard.training.world import refuse_several_processes
 from regard.wording import count_of
 
 WORK, SUBWORDS, TEST = "work", "subwords", "test.tsv"
@@ -61,6 +62,7 @@ def train_translator(
 
     `test` is translated once at the end and saved beside the model as test.tsv. `tensorboard` is a folder.
     """
+    refuse_several_processes("regard train translate")
     board = TensorBoardLog.open(tensorboard)
     output, config = Path(output), config or TranslationConfig.read()
     device = choose_device(device) if isinstance(device, str) else device

@@ -131,7 +131,7 @@ def _read(checkpoints: Checkpoints, epoch: int) -> dict[str, Tensor]:
     if found is None or found.step != epoch:
         reason = "; ".join(damaged) or f"{checkpoints.folder}: the weights of epoch {epoch} are gone"
         raise RegardError(f"{reason}. Put a copy of them back, or start again in another folder")
-    return found.tensors
+    return {name: tensor for name, tensor in found.tensors.items() if isinstance(tensor, Tensor)}
 
 
 def _load(model: nn.Module, tensors: dict[str, Tensor]) -> None:
