@@ -1,0 +1,102 @@
+"""A model of a server in its own process: what it can do, and the operations behind it. Imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from regard.device import choose_device
+from regard.errors import InputError
+from regard.inference.load_model import load_model
+from regard.inference.model_summary import summarize_model
+from regard.server.model_messages import Reply
+from regard.server.model_services import BatchService, EmbeddingService, TaskService
+from regard.server.model_worker import Job, ModelWorker
+from regard.text import Tokenizer
+
+
+class ServedModel:
+    """`setup` has `name` and `path` of the model, and the options `threads`, `device`, `precision` and
+    `max_batch_tokens` (0: what suits the device)."""
+
+    def __init__(self, setup: Mapping[str, Any]) -> None:
+        self.name: str = setup["name"]
+        if setup["threads"]:
+            torch.set_num_threads(setup["threads"])
+        self.loaded = load_model(setup["path"], device=choose_device(setup["device"]))
+        self.loaded.model.eval()
+        self.services: dict[str, BatchService] = {}
+        options = {"precision": setup["precision"], "max_tokens": setup["max_batch_tokens"]}
+        try:
+            embedding = EmbeddingService(self.loaded, **options)
+            embedding.warm_up()
+            self.services["embed"] = embedding
+        except InputError:  # an image model or a translator, which have other operations
+            pass
+        if self.loaded.fine_tuned is not None:
+            try:
+                self.services["task"] = TaskService(
+                    self.loaded.fine_tuned.with_precision(setup["precision"]), max_tokens=setup["max_batch_tokens"]
+                )
+            except InputError:
+                pass
+
+    def info(self) -> dict[str, Any]:
+        """What the server needs to know of the model; `operations` are those that it answers."""
+        summary = summarize_model(self.loaded)
+        embedding, task = self.services.get("embed"), self.services.get("task")
+        operations = ["embed"] if isinstance(embedding, EmbeddingService) else []
+        operations += ["predict"] if isinstance(task, TaskService) and task.predicts else []
+        operations += ["rerank"] if isinstance(task, TaskService) and task.reranks else []
+        operations += ["tokenize"] if isinstance(self.loaded.tokenizer, Tokenizer) else []
+        parameter = next(self.loaded.model.parameters())
+        return {
+            "operations": operations,
+            "capabilities": list(summary.capabilities or ()),
+            "description": summary.description,
+            "task": summary.task,
+            "num_parameters": summary.num_parameters,
+            "labels": list(self.loaded.fine_tuned.labels) if isinstance(task, TaskService) else [],
+            "pooling": embedding.engine.pooling if isinstance(embedding, EmbeddingService) else None,
+            "width": embedding.engine.width if isinstance(embedding, EmbeddingService) else None,
+            "max_length": self._max_length(),
+            "max_batch_tokens": max((one.max_tokens for one in self.services.values()), default=0),
+            "dtype": str(parameter.dtype).removeprefix("torch."),
+            "device": str(parameter.device),
+        }
+
+    def worker(self, send: Callable[[list[Reply]], None]) -> ModelWorker:
+        """The scheduler with all operations of the model."""
+        jobs: dict[str, Job] = {}
+        return ModelWorker(self.services, jobs, {"tokenize": self._tokenize, "decode": self._decode}, send)
+
+    def _max_length(self) -> int | None:
+        embedding = self.services.get("embed")
+        if self.loaded.fine_tuned is not None and "task" in self.services:
+            return int(self.loaded.fine_tuned.length)
+        if isinstance(embedding, EmbeddingService):
+            return embedding.engine.max_length
+        return getattr(getattr(self.loaded.model, "config", None), "max_position_embeddings", None)
+
+    def _tokenize(self, arguments: Mapping[str, Any]) -> list[list[tuple[int, str, bool, int | None, int | None]]]:
+        """For each text, its tokens: id, text, whether it is special, and the characters [start, stop)."""
+        tokenizer: Tokenizer = self.loaded.tokenizer
+        texts = arguments["inputs"]
+        encodings = tokenizer.encode_batch(texts, add_special_tokens=arguments["add_special_tokens"])
+        return [
+            [
+                (number, token, True, None, None) if special else (number, text[start:stop], False, start, stop)
+                for number, token, (start, stop), special in zip(
+                    one.ids, one.tokens, one.offsets, one.special_tokens_mask, strict=True
+                )
+            ]
+            for text, one in zip(texts, encodings, strict=True)
+        ]
+
+    def _decode(self, arguments: Mapping[str, Any]) -> list[str]:
+        tokenizer: Tokenizer = self.loaded.tokenizer
+        return [
+            tokenizer.decode(row, skip_special_tokens=arguments["skip_special_tokens"]) for row in arguments["ids"]
+        ]
