@@ -22,8 +22,8 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="[MODEL|DIR]...",
-            help="Model folders, hub names or built-in names; NAME=DIR chooses the name for clients. Default: a built-in "
-            "encoder and generator.",
+            help="Model folders, hub names or built-in names; NAME=DIR chooses the name for clients. Default: a "
+            "built-in encoder and generator.",
         ),
     ] = None,
     host: Annotated[

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
@@ -98,11 +98,36 @@ class Call:
         self.record.timing = Timing(*(reply.timing or ()))
         return reply.payload
 
+    async def stream(
+        self, process: ModelProcess, operation: str, arguments: Mapping[str, Any]
+    ) -> AsyncIterator[tuple[bool, Any]]:
+        """The events of a model, each with False, and its reply with True. Closing the iterator cancels the request."""
+        loop = asyncio.get_running_loop()
+        replies: asyncio.Queue[Reply] = asyncio.Queue()
+        self.record.model, self.record.operation = process.name, operation
+        number = process.send(self.record.client, operation, arguments, replies.put_nowait)
+        fault = _too_slow(self.limits.request_timeout).to_tuple()
+        timer = loop.call_later(self.limits.request_timeout, replies.put_nowait, Reply(number, "error", fault))
+        try:
+            while (reply := await replies.get()).state == "event":
+                yield False, reply.payload
+            if reply.state == "error":
+                raise RequestError.from_tuple(reply.payload)
+            self.record.timing = Timing(*(reply.timing or ()))
+            yield True, reply.payload
+        finally:
+            process.cancel(number)
+            timer.cancel()
+
+
+def _too_slow(seconds: float) -> RequestError:
+    message = f"the request took longer than {seconds:g} seconds; send less at once, or raise --request-timeout"
+    return RequestError(504, message, code="timeout")
+
 
 def _expire(answer: asyncio.Future[Reply], seconds: float) -> None:
     if not answer.done():
-        message = f"the request took longer than {seconds:g} seconds; send less at once, or raise --request-timeout"
-        answer.set_exception(RequestError(504, message, code="timeout"))
+        answer.set_exception(_too_slow(seconds))
 
 
 async def _watch(request: Request, answer: asyncio.Future[Reply]) -> None:
@@ -130,23 +155,30 @@ class Endpoint(Generic[Body]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
+        call = Call(request, self.gate.limits)
         try:
-            response = await self._answer(request)
-        except Exception as error:
-            response = error_response(error, self.errors)
-            scope["regard.record"].error = _class_of(error)
+            with self.gate.slots.hold(call.record.client):
+                try:
+                    response = await self._answer(request, call)
+                except Exception as error:
+                    response = self._fail(error, call)
+                return await response(scope, receive, send)  # a stream holds its slot until it ends
+        except ServerBusy as error:
+            response = self._fail(error, call)
         await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
-        call = Call(request, self.gate.limits)
-        with self.gate.slots.hold(call.record.client):
-            media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if media_type != "application/json":
-                raise RequestError(
-                    415, f"the body must be JSON (Content-Type: application/json), got {media_type[:80] or 'no type'}"
-                )
-            data = await self.gate.body_reader.read(request, self.gate.limits.max_body_bytes)
-            return await self.handler(parse(self.body, data), call)
+    def _fail(self, error: Exception, call: Call) -> Response:
+        call.record.error = _class_of(error)
+        return error_response(error, self.errors)
+
+    async def _answer(self, request: Request, call: Call) -> Response:
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type != "application/json":
+            raise RequestError(
+                415, f"the body must be JSON (Content-Type: application/json), got {media_type[:80] or 'no type'}"
+            )
+        data = await self.gate.body_reader.read(request, self.gate.limits.max_body_bytes)
+        return await self.handler(parse(self.body, data), call)
 
 
 def parse(model: type[Body], data: bytes) -> Body:

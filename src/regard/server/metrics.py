@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SIZES = tuple(2**power for power in range(15))
 UNCOUNTED = ("/health", "/metrics", "/info", "/openapi.json")
+SUFFIX = re.compile(rb"^((?:# \w+ )?te_\w+)_total\b", re.MULTILINE)
+CREATED = re.compile(rb"^(?:# \w+ )?te_\w+_created\b.*\n", re.MULTILINE)  # when a series began; TEI has none
 # The counters of TEI for each kind of request.
 OPERATIONS = {
     "/embed": "embed",
@@ -90,7 +93,11 @@ class ServerMetrics:
         self._restarts.labels(model).inc()
 
     async def respond(self, request: Request) -> Response:
-        return Response(generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return Response(self.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    def text(self) -> bytes:
+        """All metrics. TEI's counters do not end in _total, which the client library adds to every counter."""
+        return SUFFIX.sub(rb"\1", CREATED.sub(b"", generate_latest(self.registry)))
 
     def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
         return Counter(name, text, labels, registry=self.registry)

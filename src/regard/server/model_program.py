@@ -74,7 +74,8 @@ def main() -> None:
     worker = served.worker(channel.send)
     channel.on_message = worker.receive
     channel.send([Reply(0, "ready", served.info())])
-    worker.run()
+    with served.computing():
+        worker.run()
 
 
 def _explain(error: Exception) -> Mapping[str, str]:

@@ -21,7 +21,8 @@ from regard.server.request_errors import RequestError
 from regard.server.request_queue import ClientDisconnected
 
 LARGE = 20_000  # characters of a request that another thread tokenizes, so that small ones need not wait
-Job = Callable[[Mapping[str, Any], threading.Event], Generator[Any, None, Any]]
+# Arguments, whether the client has gone, and a function that sends an event within a step.
+Job = Callable[[Mapping[str, Any], threading.Event, Callable[[Any], None]], Generator[Any, None, tuple[Any, int]]]
 
 
 @dataclass(eq=False, slots=True)
@@ -74,7 +75,9 @@ class ModelWorker:
                 self._prepare(number, operation, arguments)
         elif operation in self._jobs:
             request.queued = time.perf_counter()
-            job = self._jobs[operation](arguments, request.cancelled)
+            job = self._jobs[operation](
+                arguments, request.cancelled, lambda event: self._send([Reply(number, "event", event)])
+            )
             self._queue.put([Piece(number, client, "", 0, job)])
         elif operation in self._functions:
             try:

@@ -1,4 +1,4 @@
-"""Runs `regard serve` until SIGTERM or Ctrl-C: binds the port, loads the models, serves, and answers what is in flight."""
+"""Runs `regard serve` until SIGTERM or Ctrl-C: binds the port, loads the models, and answers what is in flight."""
 
 from __future__ import annotations
 
@@ -49,8 +49,20 @@ def run_server(
     with listen(port, host=host, command="serve", backlog=0) as bound:
         log = RequestLog()
         try:
-            asyncio.run(_serve(bound, models, host, keys, limits, options or ModelOptions(), auto_truncate, log,
-                               log_requests, on_message))
+            asyncio.run(
+                _serve(
+                    bound,
+                    models,
+                    host,
+                    keys,
+                    limits,
+                    options or ModelOptions(),
+                    auto_truncate,
+                    log,
+                    log_requests,
+                    on_message,
+                )
+            )
         finally:
             log.close()
 
@@ -128,9 +140,7 @@ def _on_signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> Ite
         yield
         return
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stopping.set)) for number in numbers
-    ]
+    before = [signal.signal(number, lambda *_: loop.call_soon_threadsafe(stopping.set)) for number in numbers]
     try:
         yield
     finally:

@@ -73,7 +73,9 @@ def create_server(
 
     from regard.server.connection import Connection
 
-    connection = type("Connection", (Connection,), {"max_connections": max_connections}) if max_connections else Connection
+    connection = (
+        type("Connection", (Connection,), {"max_connections": max_connections}) if max_connections else Connection
+    )
     config = uvicorn.Config(
         app,
         http=connection,

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
 from regard.device import choose_device
 from regard.errors import InputError
+from regard.inference.generation.decoder import reuse_packed_weights
 from regard.inference.load_model import load_model
 from regard.inference.model_summary import summarize_model
+from regard.models.family import can
+from regard.server import verbs
+from regard.server.completion_job import CompletionJob
 from regard.server.model_messages import Reply
 from regard.server.model_services import BatchService, EmbeddingService, TaskService
 from regard.server.model_worker import Job, ModelWorker
+from regard.server.verb_job import ProcessModels, VerbJob, encode
 from regard.text import Tokenizer
 
 
@@ -42,6 +48,9 @@ class ServedModel:
                 )
             except InputError:
                 pass
+        self.jobs: dict[str, Job] = {"verb": VerbJob(ProcessModels(self.name, self.loaded, setup["paths"]))}
+        if can(self.loaded.model, "text-generation") and self.loaded.fine_tuned is None:
+            self.jobs["generate"] = CompletionJob(self.loaded)
 
     def info(self) -> dict[str, Any]:
         """What the server needs to know of the model; `operations` are those that it answers."""
@@ -50,6 +59,7 @@ class ServedModel:
         operations = ["embed"] if isinstance(embedding, EmbeddingService) else []
         operations += ["predict"] if isinstance(task, TaskService) and task.predicts else []
         operations += ["rerank"] if isinstance(task, TaskService) and task.reranks else []
+        operations += ["generate"] if "generate" in self.jobs else []
         operations += ["tokenize"] if isinstance(self.loaded.tokenizer, Tokenizer) else []
         parameter = next(self.loaded.model.parameters())
         return {
@@ -69,8 +79,12 @@ class ServedModel:
 
     def worker(self, send: Callable[[list[Reply]], None]) -> ModelWorker:
         """The scheduler with all operations of the model."""
-        jobs: dict[str, Job] = {}
-        return ModelWorker(self.services, jobs, {"tokenize": self._tokenize, "decode": self._decode}, send)
+        functions: dict[str, Any] = {"tokenize": self._tokenize, "decode": self._decode, "openapi": _openapi}
+        return ModelWorker(self.services, self.jobs, functions, send)
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Inside this context, all completions share the weights that are packed for a CPU."""
+        return reuse_packed_weights() if "generate" in self.jobs else nullcontext()
 
     def _max_length(self) -> int | None:
         embedding = self.services.get("embed")
@@ -97,6 +111,9 @@ class ServedModel:
 
     def _decode(self, arguments: Mapping[str, Any]) -> list[str]:
         tokenizer: Tokenizer = self.loaded.tokenizer
-        return [
-            tokenizer.decode(row, skip_special_tokens=arguments["skip_special_tokens"]) for row in arguments["ids"]
-        ]
+        return [tokenizer.decode(row, skip_special_tokens=arguments["skip_special_tokens"]) for row in arguments["ids"]]
+
+
+def _openapi(arguments: Mapping[str, Any]) -> bytes:
+    """The description of the verbs: their results are types of modules that import torch."""
+    return encode(verbs.openapi())

@@ -235,7 +235,9 @@ class TeiRoutes:
         """200 if every model can answer, else 503."""
         states = {process.name: process.state for process in self.models.processes.values()}
         ready = all(state == "ready" for state in states.values())
-        return json_response({"status": "ok" if ready else "unavailable", "models": states}, status=200 if ready else 503)
+        return json_response(
+            {"status": "ok" if ready else "unavailable", "models": states}, status=200 if ready else 503
+        )
 
     def _truncate(self, body: _Truncation) -> bool:
         return self.auto_truncate if body.truncate is None else body.truncate
