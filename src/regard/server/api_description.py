@@ -98,4 +98,6 @@ def _answer(description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _errors() -> dict[str, Any]:
-    return {str(status): {"description": text} for status, text in ERRORS.items()}
+    """Every error is an object with `error`: a message or, at OpenAI's paths, an object with the message."""
+    schema = {"type": "object", "required": ["error"], "properties": {"error": {"type": ["string", "object"]}}}
+    return {str(status): _answer(text, schema) for status, text in ERRORS.items()}

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SIZES = tuple(2**power for power in range(15))
 UNCOUNTED = ("/health", "/metrics", "/info", "/openapi.json")
-SUFFIX = re.compile(rb"^((?:# \w+ )?te_\w+)_total\b", re.MULTILINE)
-CREATED = re.compile(rb"^(?:# \w+ )?te_\w+_created\b.*\n", re.MULTILINE)  # when a series began; TEI has none
+SUFFIX = re.compile(rb"^((?:# \w+ )?(?:te|regard)_\w+)_total\b", re.MULTILINE)
+CREATED = re.compile(rb"^(?:# \w+ )?(?:te|regard)_\w+_created\b.*\n", re.MULTILINE)  # when a series began; TEI has none
 # The counters of TEI for each kind of request.
 OPERATIONS = {
     "/embed": "embed",
@@ -56,7 +56,7 @@ class ServerMetrics:
         self._queue_size = Gauge(
             "te_queue_size", "Parts of requests that wait for a model.", with_model, registry=self.registry
         )
-        self._restarts = self._counter("te_model_restarts", "Restarts of the process of a model.", with_model)
+        self._restarts = self._counter("regard_model_restarts", "Restarts of the process of a model.", with_model)
 
     def begin(self, path: str) -> None:
         if path in UNCOUNTED:

@@ -68,7 +68,7 @@ class ModelProcess:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         try:
-            self._process = _spawn(theirs)
+            self._process = _spawn(self.name, theirs)
         except OSError as error:
             ours.close()
             raise RegardError(f"the process for {self.name} could not be started: {error.strerror or error}") from error
@@ -85,6 +85,7 @@ class ModelProcess:
             self._kill()
             raise
         self.state, self._ready_at = "ready", loop.time()
+        self._report("model_started", pid=self.pid)
 
     def send(self, client: str, operation: str, arguments: Mapping[str, Any], receiver: Receiver) -> int:
         """Send a request; `receiver` is called with its replies. Returns its number, for `cancel`."""
@@ -174,7 +175,7 @@ class ModelProcess:
             receiver(Reply(number, "error", fault))
         if self.state == "ready":
             self.state = "restarting"
-            self._report("the process of a model ended", reason=how, requests=len(receivers))
+            self._report("model_ended", reason=how, requests=len(receivers))
             self._restart = asyncio.get_running_loop().create_task(self._start_again())
 
     async def _start_again(self) -> None:
@@ -188,9 +189,8 @@ class ModelProcess:
             try:
                 await self.start()
             except RegardError as error:
-                self._report("a model could not be started again", reason=str(error))
+                self._report("model_not_started", reason=str(error))
                 continue
-            self._report("a model was started again")
             return
 
     def _report(self, event: str, **fields: object) -> None:
@@ -230,9 +230,10 @@ def _result(reply: Reply) -> tuple[Any, Timing]:
     return reply.payload, Timing(*(reply.timing or ()))
 
 
-def _spawn(connection: socket.socket) -> subprocess.Popen[bytes]:
+def _spawn(name: str, connection: socket.socket) -> subprocess.Popen[bytes]:
     """Start the program of a model. Ctrl-C in a terminal does not reach it: the server ends it."""
     # It imports the same modules as this process, and -P keeps those of the current folder out.
     path = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry))
-    command = [sys.executable, "-P", "-m", "regard.server.model_program"]
-    return subprocess.Popen(command, stdin=connection, env={**os.environ, "PYTHONPATH": path}, process_group=0)
+    command = [sys.executable, "-P", "-m", "regard.server.model_program", name]  # the name is for `ps`
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.Popen(command, stdin=connection.fileno(), env=environment, process_group=0)

@@ -86,7 +86,7 @@ async def _serve(
 
     def on_event(event: Mapping[str, object]) -> None:
         log.write(event)
-        if event["event"] == "a model was started again":
+        if event["event"] == "model_ended":
             metrics.on_restart(str(event["model"]))
 
     models = ServedModels(names, options, on_batch=metrics.on_batch, on_event=on_event)

@@ -73,9 +73,8 @@ def create_server(
 
     from regard.server.connection import Connection
 
-    connection = (
-        type("Connection", (Connection,), {"max_connections": max_connections}) if max_connections else Connection
-    )
+    limited = {"max_connections": max_connections} if max_connections else {}
+    connection = type("Connection", (Connection,), limited)
     config = uvicorn.Config(
         app,
         http=connection,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -35,19 +35,15 @@ class ServedModel:
         self.loaded.model.eval()
         self.services: dict[str, BatchService] = {}
         options = {"precision": setup["precision"], "max_tokens": setup["max_batch_tokens"]}
-        try:
+        with suppress(InputError):  # an image model or a translator, which have other operations
             embedding = EmbeddingService(self.loaded, **options)
             embedding.warm_up()
             self.services["embed"] = embedding
-        except InputError:  # an image model or a translator, which have other operations
-            pass
         if self.loaded.fine_tuned is not None:
-            try:
+            with suppress(InputError):  # a task without labels or scores, which has verbs
                 self.services["task"] = TaskService(
                     self.loaded.fine_tuned.with_precision(setup["precision"]), max_tokens=setup["max_batch_tokens"]
                 )
-            except InputError:
-                pass
         self.jobs: dict[str, Job] = {"verb": VerbJob(ProcessModels(self.name, self.loaded, setup["paths"]))}
         if can(self.loaded.model, "text-generation") and self.loaded.fine_tuned is None:
             self.jobs["generate"] = CompletionJob(self.loaded)

@@ -57,9 +57,6 @@ class ServedModels:
             for name, path in paths.items()
         }
 
-    def __iter__(self) -> Iterable[ModelProcess]:  # type: ignore[override]
-        return iter(self.processes.values())
-
     async def start(self) -> None:
         """Load all models, at the same time. Raises the first error after ending all processes."""
         tasks = [asyncio.ensure_future(process.start()) for process in self.processes.values()]

@@ -1,4 +1,4 @@
-"""The HTTP application of `regard serve`: protocols of existing clients and verbs over models in their own processes."""
+"""The HTTP application of `regard serve`: protocols of existing clients and verbs, with a process for each model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,12 @@ def create_serving_app(
     ]
     description = ApiDescription(models, routes)
     return Starlette(
-        routes=[*routes, Route("/openapi.json", description.respond), *VerbRoutes(models, gate).routes()],
+        routes=[
+            *routes,
+            Route("/openapi.json", description.respond),
+            Route("/v1/openapi.json", description.respond),
+            *VerbRoutes(models, gate).routes(),
+        ],
         middleware=middleware,
         exception_handlers={HTTPException: _on_http_error, Exception: _on_error},
     )

@@ -1,4 +1,4 @@
-"""The endpoints of Text Embeddings Inference: /embed, /rerank, /predict, /similarity, /tokenize, /decode, /info, /health.
+"""The endpoints of Text Embeddings Inference (TEI): /embed, /rerank, /predict, /similarity, /tokenize and others.
 
 Field names, answers and errors are those of that server. Its requests name no model, because it serves one: the first
 model that can answers. The field `model` of a request, an addition, names another one.
@@ -105,7 +105,7 @@ class TeiRoutes:
         self.models, self.gate, self.auto_truncate = models, gate, auto_truncate
 
     def routes(self) -> list[Route]:
-        posts = {
+        posts: dict[str, tuple[Any, Any, Any, str]] = {
             "/embed": (EmbedBody, self.embed, list[list[float]], "Vectors of texts."),
             "/similarity": (SimilarityBody, self.similarity, list[float], "Cosines of a text with others."),
             "/rerank": (RerankBody, self.rerank, list[RankedText], "Scores of texts for a query, best first."),
@@ -254,7 +254,8 @@ def as_pairs(inputs: str | list[str] | list[list[str]]) -> tuple[list[tuple[str,
     """Texts with their second text or None, and whether it is a single one."""
     if isinstance(inputs, str):
         return [(inputs, None)], True
-    rows, single = (inputs, False) if inputs and isinstance(inputs[0], list) else ([inputs], True)
+    single = not inputs or isinstance(inputs[0], str)
+    rows: Any = [inputs] if single else inputs
     pairs: list[tuple[str, str | None]] = []
     for row in rows:
         if not 1 <= len(row) <= 2:

@@ -50,8 +50,8 @@ class ProcessModels(ModelRegistry):
 
 
 class VerbJob:
-    """Arguments: `verb`, `arguments`, and the `form` of the reply: document, view or page, or "events" for the line that
-    ends a stream. Events are lines of JSON, the reply is JSON or HTML in UTF-8."""
+    """Arguments: `verb`, `arguments`, and the `form` of the reply: document, view or page, or "events" for the line
+    that ends a stream. Events are lines of JSON, the reply is JSON or HTML in UTF-8."""
 
     server: ClassVar[str] = "the server"
 

@@ -75,7 +75,8 @@ class VerbRoutes:
         ]
         processes = self.models.processes
         if named:
-            return [self.models.named(name) for name in named][0], given
+            named_processes = [self.models.named(name) for name in named]  # all must exist
+            return named_processes[0], given
         if not fields:
             return next(iter(processes.values())), given
         field = fields[0]

@@ -50,7 +50,8 @@ def run_verb(studio: VerbHost, name: str, arguments: Mapping[str, object]) -> Ge
     for key, value in arguments.items():
         if isinstance(value, str) and len(value) > verb.max_characters:
             raise InputError(
-                f"{key!r} has {len(value):,} characters; {studio.server} takes at most {verb.max_characters:,}. Shorten it"
+                f"{key!r} has {len(value):,} characters; {studio.server} takes at most {verb.max_characters:,}. "
+                "Shorten it"
             )
     fields = verb.request.model_fields
     given = {
