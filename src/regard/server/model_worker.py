@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +45,8 @@ class ModelWorker:
 
     `services` are operations whose requests are computed together, `jobs` those that run alone; a job yields events or,
     between two steps, None, and returns the reply and its number of tokens. `functions` do not use the model: they are
-    answered at once. `send` gets lists of replies; it must be callable from several threads.
+    answered at once. `send` gets lists of replies; it must be callable from several threads. `use_threads` is called
+    before each batch: True if it may use all cores, False if it shares them with those of other lanes.
     """
 
     def __init__(
@@ -53,9 +55,14 @@ class ModelWorker:
         jobs: Mapping[str, Job],
         functions: Mapping[str, Callable[[Mapping[str, Any]], Any]],
         send: Callable[[list[Reply]], None],
+        *,
+        lanes: int = 1,
+        use_threads: Callable[[bool], None] | None = None,
     ) -> None:
         self._services, self._jobs, self._functions, self._send = services, jobs, functions, send
-        self._queue = BatchQueue()
+        self._queue = BatchQueue(lanes)
+        self._use_threads = use_threads
+        self._lock = threading.Lock()  # of the results of a request whose parts several lanes compute
         self._requests: dict[int, _Request] = {}
         self._large: queue.SimpleQueue[tuple[int, str, Mapping[str, Any]] | None] = queue.SimpleQueue()
         self._max_tokens = max((service.max_tokens for service in services.values()), default=1)
@@ -91,12 +98,29 @@ class ModelWorker:
 
     def run(self) -> None:
         """Compute until `close` was called and nothing waits."""
+        others = [
+            threading.Thread(target=copy_context().run, args=(self._run_lane,), name="regard-lane", daemon=True)
+            for _ in range(self._queue.lanes - 1)
+        ]
+        for thread in others:
+            thread.start()
+        self._run_lane()
+        for thread in others:
+            thread.join()
+
+    def _run_lane(self) -> None:
         while batch := self._queue.take(self._max_tokens):
-            kind = batch[0].kind
-            if kind:
-                self._send(self._compute(kind, batch))
-            else:
-                self._step(batch[0])
+            replies: list[Reply] = []
+            try:
+                if self._use_threads is not None:
+                    self._use_threads(batch.alone)
+                if kind := batch.pieces[0].kind:
+                    replies = self._compute(kind, batch.pieces)
+                else:
+                    self._step(batch.pieces[0])
+            finally:
+                self._queue.finish()
+            self._send(replies)
 
     def close(self) -> None:
         self._large.put(None)
@@ -147,12 +171,14 @@ class ModelWorker:
             request = self._requests.get(piece.request)
             if request is None:
                 continue
-            request.started = request.started or start
-            request.inference += seconds
-            request.results[piece.index] = result
-            request.missing -= 1
-            if not request.missing:
-                del self._requests[piece.request]
+            with self._lock:
+                request.started = request.started or start
+                request.inference += seconds
+                request.results[piece.index] = result
+                request.missing -= 1
+                complete = not request.missing
+            if complete:
+                self._requests.pop(piece.request, None)
                 assert request.finish is not None
                 try:
                     replies.append(Reply(piece.request, "done", request.finish(request.results), _timing(request)))

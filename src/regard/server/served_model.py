@@ -19,8 +19,11 @@ from regard.server.completion_job import CompletionJob
 from regard.server.model_messages import Reply
 from regard.server.model_services import BatchService, EmbeddingService, TaskService
 from regard.server.model_worker import Job, ModelWorker
+from regard.server.request_queue import SMALL_MODEL
 from regard.server.verb_job import ProcessModels, VerbJob, encode
 from regard.text import Tokenizer
+
+MAX_LANES = 4
 
 
 class ServedModel:
@@ -76,7 +79,21 @@ class ServedModel:
     def worker(self, send: Callable[[list[Reply]], None]) -> ModelWorker:
         """The scheduler with all operations of the model."""
         functions: dict[str, Any] = {"tokenize": self._tokenize, "decode": self._decode, "openapi": _openapi}
-        return ModelWorker(self.services, self.jobs, functions, send)
+        lanes, threads = self._lanes(), torch.get_num_threads()
+
+        def use_threads(alone: bool) -> None:
+            wanted = threads if alone else max(1, threads // lanes)
+            if torch.get_num_threads() != wanted:
+                torch.set_num_threads(wanted)
+
+        return ModelWorker(self.services, self.jobs, functions, send, lanes=lanes, use_threads=use_threads)
+
+    def _lanes(self) -> int:
+        """Batches at the same time. On a CPU two cores compute two batches of a small model a third faster than one
+        batch together, because threads of one batch wait for each other at every operation."""
+        parameters = sum(parameter.numel() for parameter in self.loaded.model.parameters())
+        device = next(self.loaded.model.parameters()).device
+        return min(MAX_LANES, torch.get_num_threads()) if device.type == "cpu" and parameters <= SMALL_MODEL else 1
 
     def computing(self) -> AbstractContextManager[None]:
         """Inside this context, all completions share the weights that are packed for a CPU."""
