@@ -47,23 +47,25 @@ class BatchQueue:
         self._lines: dict[str, deque[Piece]] = {}  # the client to serve next comes first
         self._size, self._tokens = 0, 0
         self._running, self._exclusive, self._closed = 0, False, False
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._wake = [threading.Condition(self._lock) for _ in range(lanes)]
+        self._idle: set[int] = set()  # lanes that wait
 
     def __len__(self) -> int:
         return self._size
 
     def put(self, pieces: Iterable[Piece]) -> None:
         """Add pieces at the ends of their clients' lines."""
-        with self._changed:
+        with self._lock:
             for piece in pieces:
                 self._lines.setdefault(piece.client, deque()).append(piece)
                 self._size += 1
                 self._tokens += piece.tokens
-            self._changed.notify()
+            self._wake_one()
 
     def discard(self, client: str, request: int) -> int:
         """Remove the pieces of a request that wait; returns their number."""
-        with self._changed:
+        with self._lock:
             line = self._lines.get(client, deque())
             kept = deque(piece for piece in line if piece.request != request)
             removed = len(line) - len(kept)
@@ -75,18 +77,21 @@ class BatchQueue:
                 self._lines.pop(client, None)
             return removed
 
-    def take(self, max_tokens: int) -> Batch | None:
+    def take(self, max_tokens: int, lane: int = 0) -> Batch | None:
         """Wait for pieces and return a batch of at most `max_tokens` tokens, or of one larger piece; None once closed.
 
-        An idle model starts at once; while a lane computes, the others wait a moment for more to join. The caller must
-        call `finish` when it has computed the batch.
+        An idle model starts at once; while a lane computes, the others wait a moment for more to join. The first lane
+        that is free gets the next batch: a single client always has the same one, with its warm threads. The caller
+        must call `finish` when it has computed the batch.
         """
-        with self._changed:
+        with self._lock:
             while not self._is_ready():
                 if self._closed and not self._lines:
                     return None
-                self._changed.wait()
-                self._wait_for_more()
+                self._idle.add(lane)
+                self._wake[lane].wait()
+                self._idle.discard(lane)
+                self._wait_for_more(lane)
             idle = self.lanes - self._running
             split = idle > 1 and self._size >= SPLIT_PIECES
             if split:
@@ -95,21 +100,27 @@ class BatchQueue:
             self._exclusive = not pieces[0].kind
             self._running += 1
             if self._lines:
-                self._changed.notify()
+                self._wake_one()
             return Batch(pieces, alone=self._running == 1 and not split)
 
     def finish(self) -> None:
         """The caller has computed its batch."""
-        with self._changed:
+        with self._lock:
             self._running -= 1
-            self._exclusive = False
-            self._changed.notify_all()
+            was_exclusive, self._exclusive = self._exclusive, False
+            if was_exclusive or not self._running:
+                self._wake_one()
 
     def close(self) -> None:
         """Let `take` return None once nothing waits."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            for condition in self._wake:
+                condition.notify_all()
+
+    def _wake_one(self) -> None:
+        if self._idle and self._lines:
+            self._wake[min(self._idle)].notify()
 
     def _is_ready(self) -> bool:
         """Whether the next piece may be computed now: one without a kind has the model to itself."""
@@ -117,11 +128,11 @@ class BatchQueue:
             return False
         return not self._running or bool(next(iter(self._lines.values()))[0].kind)
 
-    def _wait_for_more(self) -> None:
+    def _wait_for_more(self, lane: int) -> None:
         """While another lane computes, wait a moment for a fuller batch."""
         end = time.monotonic() + PATIENCE_SECONDS
         while self._running and 0 < self._tokens < JOIN_TOKENS and (left := end - time.monotonic()) > 0:
-            self._changed.wait(left)
+            self._wake[lane].wait(left)
 
     def _next_pieces(self, max_tokens: int) -> list[Piece]:
         """The client that waited longest decides the kind. Each round takes one piece of every client; those that get

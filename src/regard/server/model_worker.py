@@ -99,17 +99,17 @@ class ModelWorker:
     def run(self) -> None:
         """Compute until `close` was called and nothing waits."""
         others = [
-            threading.Thread(target=copy_context().run, args=(self._run_lane,), name="regard-lane", daemon=True)
-            for _ in range(self._queue.lanes - 1)
+            threading.Thread(target=copy_context().run, args=(self._run_lane, lane), name="regard-lane", daemon=True)
+            for lane in range(1, self._queue.lanes)
         ]
         for thread in others:
             thread.start()
-        self._run_lane()
+        self._run_lane(0)
         for thread in others:
             thread.join()
 
-    def _run_lane(self) -> None:
-        while batch := self._queue.take(self._max_tokens):
+    def _run_lane(self, lane: int) -> None:
+        while batch := self._queue.take(self._max_tokens, lane):
             replies: list[Reply] = []
             try:
                 if self._use_threads is not None:
