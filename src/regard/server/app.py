@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +26,7 @@ from regard.files.json_files import json_text
 from regard.render.bundle import page
 from regard.server import verbs
 from regard.server.connection import RETRY_AFTER, BodyReader, BodyTimeout, BodyTooLarge
+from regard.server.gateway import Gateway
 from regard.server.request_queue import ClientDisconnected, RequestQueue, ServerBusy, check_connected
 from regard.server.studio import Studio, branch_prompt
 from regard.server.token_auth import HEADERS, TokenMiddleware
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from regard.render.result import Result
+    from regard.server.api_keys import ApiKeys
 
 Answer = TypeVar("Answer")
 Send = Callable[[Mapping[str, object]], None]
@@ -62,11 +64,14 @@ def create_app(
     studio: Studio,
     *,
     token: str,
+    keys: ApiKeys | None = None,
+    hosts: Sequence[str] = HOSTS,
     run_verb: RunVerb = verbs.run_verb,
     queue: RequestQueue | None = None,
     body_reader: BodyReader | None = None,
 ) -> Starlette:
-    """The application of a studio; it does not start to load the models."""
+    """The application of a studio; it does not start to load the models. `keys` replace the token, `hosts` are the Host
+    headers that are answered."""
     queue = RequestQueue() if queue is None else queue
     body_reader = BodyReader() if body_reader is None else body_reader
 
@@ -146,8 +151,9 @@ def create_app(
             Route("/v1/{name}/events", verb_events, methods=["POST"]),
         ],
         middleware=[
-            Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
-            Middleware(TokenMiddleware, token=token),
+            Middleware(Gateway),
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+            Middleware(TokenMiddleware, token=token, keys=keys),
         ],
         exception_handlers={RegardError: _on_error, ClientDisconnected: _on_disconnect},
     )

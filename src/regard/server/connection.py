@@ -101,16 +101,17 @@ LINGER_BYTES = 16_000_000  # read and dropped in this time
 class Connection(H11Protocol):
     """uvicorn creates one for each client."""
 
-    max_connections = MAX_CONNECTIONS
+    max_connections = 0  # 0: MAX_CONNECTIONS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._header_timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
         self._linger = _LingeringTransport(transport)
         super().connection_made(self._linger)
-        if len(self.connections) > 4 * self.max_connections:
+        limit = self.max_connections or MAX_CONNECTIONS
+        if len(self.connections) > 4 * limit:
             transport.abort()
-        elif len(self.connections) > self.max_connections:
+        elif len(self.connections) > limit:
             self._answer(HTTPStatus.TOO_MANY_REQUESTS, "the server has too many connections; try again in a moment")
         else:
             self._header_timer = self.loop.call_later(HEADER_SECONDS, self._on_header_timeout)

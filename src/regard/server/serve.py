@@ -20,39 +20,50 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 HOST = "127.0.0.1"
+ANY_ADDRESS = ("0.0.0.0", "::")
 PORTS_TO_TRY = 20
+MAX_CLASS_CONNECTIONS = 1024  # a browser opens up to six
 GRACEFUL_SHUTDOWN_SECONDS = 2
 
 
 def serve(
     models: Sequence[str],
     *,
+    host: str = HOST,
     port: int = 8080,
+    api_key_file: str | None = None,
     folder: str = FOLDER,
     data: Sequence[str] = (),
     threads: int = 0,
     on_message: Callable[[str], None] = print,
 ) -> bool:
-    """Serve the studio on this machine only, until Ctrl-C. Port 0 takes any free port.
+    """Serve the studio until Ctrl-C, on this machine only unless `host` says otherwise. Port 0 takes any free port.
 
-    `folder` is where the studio writes, `data` the other paths that the page may name, `threads` the number of threads
-    of a request (0: by the size of its model). Only those who know the reported address can use the studio. Returns
-    whether threads still load models or compute answers that are no longer wanted.
+    A host that others can reach needs `api_key_file`, with keys that replace the token. `folder` is where the studio
+    writes, `data` the other paths that the page may name, `threads` the number of threads of a request (0: by the size
+    of its model). Only those who know the reported address, or a key, can use the studio. Returns whether threads still
+    load models or compute answers that are no longer wanted.
     """
     check_built()
+    from regard.server.api_keys import accepted_hosts, check_exposure, read_api_keys
     from regard.server.app import create_app
     from regard.server.request_queue import WORKER_NAME, RequestQueue
     from regard.server.studio import Studio
     from regard.server.token_auth import generate_token
 
+    check_exposure(host, api_key_file, command="studio")
+    keys = None if api_key_file is None else read_api_keys(api_key_file)
     workspace = Workspace(folder, data)
     workspace.check()
     studio, queue, token = Studio(ModelRegistry(models, threads=threads), workspace), RequestQueue(), generate_token()
-    with listen(port) as bound:
-        server = create_server(create_app(studio, token=token, queue=queue))
+    with listen(port, host=host) as bound:
+        app = create_app(studio, token=token, keys=keys, hosts=accepted_hosts(host), queue=queue)
+        server = create_server(app, max_connections=0 if keys is None else MAX_CLASS_CONNECTIONS)
         try:
             with _on_interrupt(lambda: setattr(server, "should_exit", True)):
-                address = f"http://{HOST}:{bound.getsockname()[1]}/?token={token}"
+                shown = socket.gethostname() if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
+                address = f"http://{shown}:{bound.getsockname()[1]}/"
+                address = f"{address}?token={token}" if keys is None else f"{address}, for those with a key,"
                 where = workspace.folder.resolve()
                 on_message(f"The studio is at {address}  (Ctrl-C ends it; it writes only to {where})")
                 studio.models.start()
@@ -73,8 +84,7 @@ def create_server(
 
     from regard.server.connection import Connection
 
-    limited = {"max_connections": max_connections} if max_connections else {}
-    connection = type("Connection", (Connection,), limited)
+    connection = type("Connection", (Connection,), {"max_connections": max_connections})
     config = uvicorn.Config(
         app,
         http=connection,
