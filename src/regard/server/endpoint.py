@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
@@ -31,6 +32,8 @@ STATUSES = ((ServerBusy, 429), (BodyTimeout, 408), (BodyTooLarge, 413), (InputEr
 # The names of errors in the two protocols, by status.
 OPENAI_TYPES = {401: "invalid_request_error", 429: "rate_limit_error", 503: "service_unavailable", 504: "timeout"}
 TEI_TYPES = {422: "Validation", 413: "Validation", 429: "Overloaded", 503: "Unhealthy", 404: "Validation"}
+
+ALTERNATIVE = re.compile(r"str|int|float|bool|function-.*|.*[\[(].*")
 
 
 @dataclass(frozen=True)
@@ -190,8 +193,8 @@ def parse(model: type[Body], data: bytes) -> Body:
         message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
         if fault["type"] == "json_invalid":
             raise RequestError(422, f"the body is not JSON: {message}", code="invalid_json") from None
-        names = [str(part) for part in fault["loc"] if isinstance(part, int) or part in model.model_fields]
-        name = ".".join(names) or ".".join(map(str, fault["loc"]))
+        # Between the names of fields, pydantic names the alternatives of a type, such as str and list[str].
+        name = ".".join(str(part) for part in fault["loc"] if not ALTERNATIVE.fullmatch(str(part)))
         if fault["type"] == "missing":
             message = "the field is missing"
         raise RequestError(422, f"{name}: {message}" if name else message, param=name, code="invalid_value") from None

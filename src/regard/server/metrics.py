@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SIZES = tuple(2**power for power in range(15))
 UNCOUNTED = ("/health", "/metrics", "/info", "/openapi.json")
+ERRORS = ("overloaded", "validation", "inference", "unhealthy", "timeout", "disconnected", "unauthorized")
 SUFFIX = re.compile(rb"^((?:# \w+ )?(?:te|regard)_\w+)_total\b", re.MULTILINE)
 CREATED = re.compile(rb"^(?:# \w+ )?(?:te|regard)_\w+_created\b.*\n", re.MULTILINE)  # when a series began; TEI has none
 # The counters of TEI for each kind of request.
@@ -39,6 +40,10 @@ class ServerMetrics:
         self._count = self._counter("te_request_count", "Requests.", ["method"])
         self._success = self._counter("te_request_success", "Requests that were answered.", ["method"])
         self._failure = self._counter("te_request_failure", "Requests that failed, by kind of error.", ["err"])
+        for counter in (self._count, self._success):
+            counter.labels("batch")  # series begin at 0, so that the first request is an increase
+        for error in ERRORS:
+            self._failure.labels(error)
         self._kinds = {
             kind: (
                 self._counter(f"te_{kind}_count", f"Requests to {kind}.", []),

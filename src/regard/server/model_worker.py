@@ -19,8 +19,9 @@ from regard.server.batch_queue import BatchQueue, Piece
 from regard.server.model_messages import Reply, Timing
 from regard.server.model_services import BatchService, Prepared
 from regard.server.request_errors import RequestError
-from regard.server.request_queue import ClientDisconnected
+from regard.server.request_queue import ClientDisconnected, MemoryTrimmer
 
+IDLE_SECONDS = 1.0  # without a batch
 LARGE = 20_000  # characters of a request that another thread tokenizes, so that small ones need not wait
 # Arguments, whether the client has gone, and a function that sends an event within a step.
 Job = Callable[[Mapping[str, Any], threading.Event, Callable[[Any], None]], Generator[Any, None, tuple[Any, int]]]
@@ -66,7 +67,9 @@ class ModelWorker:
         self._requests: dict[int, _Request] = {}
         self._large: queue.SimpleQueue[tuple[int, str, Mapping[str, Any]] | None] = queue.SimpleQueue()
         self._max_tokens = max((service.max_tokens for service in services.values()), default=1)
+        self._trim, self._last_batch = MemoryTrimmer(), 0.0
         threading.Thread(target=self._prepare_large, name="regard-tokenize", daemon=True).start()
+        threading.Thread(target=self._trim_when_idle, name="regard-trim", daemon=True).start()
 
     def receive(self, message: tuple[int, str, str, Mapping[str, Any]]) -> None:
         """Take a request, or cancel an earlier one (`operation` "cancel")."""
@@ -120,11 +123,21 @@ class ModelWorker:
                     self._step(batch.pieces[0])
             finally:
                 self._queue.finish()
+                self._last_batch = time.perf_counter()
             self._send(replies)
 
     def close(self) -> None:
         self._large.put(None)
         self._queue.close()
+
+    def _trim_when_idle(self) -> None:
+        """Return the memory of finished batches to the system once no requests come; until then it is reused."""
+        while True:
+            time.sleep(IDLE_SECONDS)
+            last = self._last_batch
+            if last and not self._requests and time.perf_counter() > last + IDLE_SECONDS:
+                self._last_batch = 0.0
+                self._trim()
 
     def _prepare_large(self) -> None:
         while (waiting := self._large.get()) is not None:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from regard.errors import RegardError
 from regard.server.endpoint import Call, Endpoint, Gate, error_response, json_response
-from regard.server.request_errors import RequestError
+from regard.server.request_errors import RequestError, invalid
 from regard.server.served_models import ServedModels
 from regard.server.tei_routes import MANY, as_rows, check_batch
 from regard.server.vectors_json import base64_rows, json_rows, read_vectors
@@ -140,6 +140,8 @@ class OpenAIRoutes:
     async def embeddings(self, body: EmbeddingsBody, call: Call) -> Response:
         inputs = as_rows(body.input)
         check_batch(inputs, call.limits.max_client_batch_size, "input")
+        if "" in inputs:
+            raise invalid("input: expected texts that are not empty", param="input")
         arguments = {
             "inputs": inputs,
             "truncate": False,

@@ -48,11 +48,21 @@ class RerankBody(_Truncation):
     return_text: bool = False
 
 
+class PredictParameters(BaseModel):
+    """What huggingface_hub's client sends."""
+
+    top_k: int | None = Field(default=None, ge=1)
+    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
+
+
 class PredictBody(_Truncation):
     inputs: str | list[str] | list[list[str]] = Field(
         description="A text; a list of one text, or of two, which are a pair; or a list of such lists."
     )
     raw_scores: bool = Field(False, description="Logits instead of probabilities.")
+    parameters: PredictParameters | None = Field(
+        None, description="As Hugging Face's inference clients send them; the answer is then a list per text."
+    )
 
 
 class SimilaritySentences(BaseModel):
@@ -175,16 +185,17 @@ class TeiRoutes:
     async def predict(self, body: PredictBody, call: Call) -> Response:
         inputs, single = as_pairs(body.inputs)
         check_batch(inputs, call.limits.max_client_batch_size, "inputs")
+        parameters = body.parameters or PredictParameters()
         arguments = {
             "texts": inputs,
             "truncate": self._truncate(body),
-            "raw_scores": body.raw_scores,
+            "raw_scores": body.raw_scores or parameters.function_to_apply == "none",
             "rerank": False,
             "param": "inputs",
         }
         found = await call.ask(self.models.choose("predict", body.model), "task", arguments)
-        labels = [[{"label": label, "score": score} for label, score in row] for row in found]
-        return json_response(labels[0] if single else labels)
+        labels = [[{"label": label, "score": score} for label, score in row[: parameters.top_k]] for row in found]
+        return json_response(labels[0] if single and body.parameters is None else labels)
 
     async def tokenize(self, body: TokenizeBody, call: Call) -> Response:
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
