@@ -1,4 +1,4 @@
-"""The HTTP application of the studio: the page, the states of the models, the verbs, and what only the page can do.
+"""The HTTP application of the studio: the endpoints of `regard serve`, the page on top, and what only the page can do.
 
 Only requests with the token are answered (`token_auth`). Against other sites open in the same browser: other host names
 for this address are refused (DNS rebinding), there are no CORS headers, and a body must be JSON, which no foreign form
@@ -25,8 +25,13 @@ from regard.events import Event, drain
 from regard.files.json_files import json_text
 from regard.render.bundle import page
 from regard.server import verbs
+from regard.server.api_description import describe
+from regard.server.api_routes import api_routes
 from regard.server.connection import RETRY_AFTER, BodyReader, BodyTimeout, BodyTooLarge
+from regard.server.endpoint import Gate, Limits
 from regard.server.gateway import Gateway
+from regard.server.local_models import LocalModels
+from regard.server.metrics import ServerMetrics
 from regard.server.request_queue import ClientDisconnected, RequestQueue, ServerBusy, check_connected
 from regard.server.studio import Studio, branch_prompt
 from regard.server.token_auth import HEADERS, TokenMiddleware
@@ -139,11 +144,18 @@ def create_app(
     async def openapi(request: Request) -> Response:
         return _json(verbs.openapi())
 
+    async def description(request: Request) -> Response:
+        return _json(describe(endpoints, verbs.openapi()))
+
+    metrics = ServerMetrics()
+    endpoints = api_routes(LocalModels(studio.models), Gate(Limits()), metrics)
     return Starlette(
         routes=[
             Route("/", home),
             Route("/api/models", models),
             Route("/api/{name}", action, methods=["POST"]),
+            *endpoints,
+            Route("/openapi.json", description),
             Route("/v1/openapi.json", openapi),
             Route("/v1/{name}", verb_document, methods=["POST"]),
             Route("/v1/{name}/view", verb_view, methods=["POST"]),
@@ -151,7 +163,7 @@ def create_app(
             Route("/v1/{name}/events", verb_events, methods=["POST"]),
         ],
         middleware=[
-            Middleware(Gateway),
+            Middleware(Gateway, metrics=metrics),
             Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
             Middleware(TokenMiddleware, token=token, keys=keys),
         ],

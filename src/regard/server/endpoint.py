@@ -20,9 +20,9 @@ from regard.errors import InputError, RegardError
 from regard.files.json_files import json_text
 from regard.server.connection import RETRY_AFTER, BodyReader, BodyTimeout, BodyTooLarge
 from regard.server.model_messages import Reply, Timing
-from regard.server.model_process import ModelProcess
 from regard.server.request_errors import RequestError
 from regard.server.request_queue import ClientDisconnected, ServerBusy
+from regard.server.served_models import AnsweringModel
 from regard.server.slots import Slots
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -77,7 +77,7 @@ class Call:
         self.request, self.limits = request, limits
         self.record: RequestRecord = request.scope["regard.record"]
 
-    async def ask(self, process: ModelProcess, operation: str, arguments: Mapping[str, Any]) -> Any:
+    async def ask(self, process: AnsweringModel, operation: str, arguments: Mapping[str, Any]) -> Any:
         """The reply of a model. Raises ClientDisconnected, and RequestError 504 when it takes too long."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Reply] = loop.create_future()
@@ -102,7 +102,7 @@ class Call:
         return reply.payload
 
     async def stream(
-        self, process: ModelProcess, operation: str, arguments: Mapping[str, Any]
+        self, process: AnsweringModel, operation: str, arguments: Mapping[str, Any]
     ) -> AsyncIterator[tuple[bool, Any]]:
         """The events of a model, each with False, and its reply with True. Closing the iterator cancels the request."""
         loop = asyncio.get_running_loop()

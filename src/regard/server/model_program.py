@@ -67,7 +67,7 @@ def main() -> None:
     try:
         from regard.server.served_model import ServedModel
 
-        served = ServedModel(setup)
+        served = ServedModel.load(setup)
     except Exception as error:
         channel.send([Reply(0, "failed", _explain(error))])
         return

@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,7 +48,8 @@ class ModelWorker:
     `services` are operations whose requests are computed together, `jobs` those that run alone; a job yields events or,
     between two steps, None, and returns the reply and its number of tokens. `functions` do not use the model: they are
     answered at once. `send` gets lists of replies; it must be callable from several threads. `use_threads` is called
-    before each batch: True if it may use all cores, False if it shares them with those of other lanes.
+    before each batch: True if it may use all cores, False if it shares them with those of other lanes. `guard` is held
+    while the model computes.
     """
 
     def __init__(
@@ -59,10 +61,12 @@ class ModelWorker:
         *,
         lanes: int = 1,
         use_threads: Callable[[bool], None] | None = None,
+        guard: AbstractContextManager[Any] | None = None,
     ) -> None:
         self._services, self._jobs, self._functions, self._send = services, jobs, functions, send
         self._queue = BatchQueue(lanes)
         self._use_threads = use_threads
+        self._guard: AbstractContextManager[Any] = nullcontext() if guard is None else guard
         self._lock = threading.Lock()  # of the results of a request whose parts several lanes compute
         self._requests: dict[int, _Request] = {}
         self._large: queue.SimpleQueue[tuple[int, str, Mapping[str, Any]] | None] = queue.SimpleQueue()
@@ -117,10 +121,11 @@ class ModelWorker:
             try:
                 if self._use_threads is not None:
                     self._use_threads(batch.alone)
-                if kind := batch.pieces[0].kind:
-                    replies = self._compute(kind, batch.pieces)
-                else:
-                    self._step(batch.pieces[0])
+                with self._guard:
+                    if kind := batch.pieces[0].kind:
+                        replies = self._compute(kind, batch.pieces)
+                    else:
+                        self._step(batch.pieces[0])
             finally:
                 self._queue.finish()
                 self._last_batch = time.perf_counter()

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from regard.errors import RegardError
 from regard.server.endpoint import Call, Endpoint, Gate, error_response, json_response
 from regard.server.request_errors import RequestError, invalid
-from regard.server.served_models import ServedModels
+from regard.server.served_models import ModelDirectory
 from regard.server.tei_routes import MANY, as_rows, check_batch
 from regard.server.vectors_json import base64_rows, json_rows, read_vectors
 
@@ -120,7 +120,7 @@ class CompletionsAnswer(BaseModel):
 class OpenAIRoutes:
     """The endpoints over the models of a server."""
 
-    def __init__(self, models: ServedModels, gate: Gate) -> None:
+    def __init__(self, models: ModelDirectory, gate: Gate) -> None:
         self.models, self.gate, self._started = models, gate, int(time.time())
 
     def routes(self) -> list[Route]:

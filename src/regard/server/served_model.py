@@ -1,4 +1,4 @@
-"""A model of a server in its own process: what it can do, and the operations behind it. Imports torch."""
+"""A model of a server: what it can do, and the operations behind it. Imports torch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.device import choose_device
 from regard.errors import InputError
 from regard.inference.generation.decoder import reuse_packed_weights
@@ -27,29 +28,37 @@ MAX_LANES = 4
 
 
 class ServedModel:
-    """`setup` has `name` and `path` of the model, and the options `threads`, `device`, `precision` and
-    `max_batch_tokens` (0: what suits the device)."""
+    """A loaded model with the operations that it can answer; `max_batch_tokens` 0 is what suits the device."""
 
-    def __init__(self, setup: Mapping[str, Any]) -> None:
-        self.name: str = setup["name"]
+    def __init__(
+        self, name: str, loaded: LoadedModel, *, precision: str | None = None, max_batch_tokens: int = 0
+    ) -> None:
+        self.name, self.loaded = name, loaded
+        self.services: dict[str, BatchService] = {}
+        self.jobs: dict[str, Job] = {}
+        with suppress(InputError):  # an image model or a translator, which have other operations
+            self.services["embed"] = EmbeddingService(loaded, precision=precision, max_tokens=max_batch_tokens)
+        if loaded.fine_tuned is not None:
+            with suppress(InputError):  # a task without labels or scores, which has verbs
+                fine_tuned = loaded.fine_tuned.with_precision(precision)
+                self.services["task"] = TaskService(fine_tuned, max_tokens=max_batch_tokens)
+        elif can(loaded.model, "text-generation"):
+            self.jobs["generate"] = CompletionJob(loaded)
+
+    @staticmethod
+    def load(setup: Mapping[str, Any]) -> ServedModel:
+        """Load the model of a process. `setup` has its `name` and `path`, `paths` of all models of the server, and the
+        options `threads`, `device`, `precision` and `max_batch_tokens`."""
         if setup["threads"]:
             torch.set_num_threads(setup["threads"])
-        self.loaded = load_model(setup["path"], device=choose_device(setup["device"]))
-        self.loaded.model.eval()
-        self.services: dict[str, BatchService] = {}
-        options = {"precision": setup["precision"], "max_tokens": setup["max_batch_tokens"]}
-        with suppress(InputError):  # an image model or a translator, which have other operations
-            embedding = EmbeddingService(self.loaded, **options)
+        loaded = load_model(setup["path"], device=choose_device(setup["device"]))
+        loaded.model.eval()
+        options = {"precision": setup["precision"], "max_batch_tokens": setup["max_batch_tokens"]}
+        served = ServedModel(setup["name"], loaded, **options)
+        if isinstance(embedding := served.services.get("embed"), EmbeddingService):
             embedding.warm_up()
-            self.services["embed"] = embedding
-        if self.loaded.fine_tuned is not None:
-            with suppress(InputError):  # a task without labels or scores, which has verbs
-                self.services["task"] = TaskService(
-                    self.loaded.fine_tuned.with_precision(setup["precision"]), max_tokens=setup["max_batch_tokens"]
-                )
-        self.jobs: dict[str, Job] = {"verb": VerbJob(ProcessModels(self.name, self.loaded, setup["paths"]))}
-        if can(self.loaded.model, "text-generation") and self.loaded.fine_tuned is None:
-            self.jobs["generate"] = CompletionJob(self.loaded)
+        served.jobs["verb"] = VerbJob(ProcessModels(served.name, loaded, setup["paths"]))
+        return served
 
     def info(self) -> dict[str, Any]:
         """What the server needs to know of the model; `operations` are those that it answers."""
@@ -76,9 +85,14 @@ class ServedModel:
             "device": str(parameter.device),
         }
 
-    def worker(self, send: Callable[[list[Reply]], None]) -> ModelWorker:
-        """The scheduler with all operations of the model."""
+    def worker(
+        self, send: Callable[[list[Reply]], None], *, guard: AbstractContextManager[Any] | None = None
+    ) -> ModelWorker:
+        """The scheduler with all operations of the model. With a `guard`, the lock of a model that others use too, it
+        computes one batch at a time and leaves the number of threads alone."""
         functions: dict[str, Any] = {"tokenize": self._tokenize, "decode": self._decode, "openapi": _openapi}
+        if guard is not None:
+            return ModelWorker(self.services, self.jobs, functions, send, guard=guard)
         lanes, threads = self._lanes(), torch.get_num_threads()
 
         def use_threads(alone: bool) -> None:

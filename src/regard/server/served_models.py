@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from regard.errors import InputError, suggest
-from regard.server.model_process import ModelProcess
+from regard.server.model_process import ModelProcess, Receiver
 from regard.server.request_errors import RequestError, invalid
 
 # What an operation needs, for the error about a model that lacks it.
@@ -35,8 +35,58 @@ class ModelOptions:
     max_batch_tokens: int = 0
 
 
-class ServedModels:
-    """Models in the order in which they were named."""
+class AnsweringModel(Protocol):
+    """A model that answers requests: a `ModelProcess`, or a model of a studio."""
+
+    name: str
+
+    @property
+    def info(self) -> Mapping[str, Any]: ...
+
+    @property
+    def state(self) -> str: ...
+
+    def send(self, client: str, operation: str, arguments: Mapping[str, Any], receiver: Receiver) -> int: ...
+
+    def cancel(self, number: int) -> None: ...
+
+
+class ModelDirectory:
+    """Models by name, in the order in which they were named, and which of them answers a request."""
+
+    @property
+    def processes(self) -> Mapping[str, AnsweringModel]:
+        raise NotImplementedError
+
+    def named(self, name: str) -> AnsweringModel:
+        """The model of a name; RequestError 404 when the server has no such model."""
+        if name not in self.processes:
+            raise RequestError(
+                404,
+                f"the server has no model {name[:200]!r}; {suggest(name[:200], self.processes)}",
+                param="model",
+                code="model_not_found",
+            )
+        return self.processes[name]
+
+    def choose(self, operation: str, name: str | None = None) -> AnsweringModel:
+        """The model that answers: the named one, or the first that can. A model trained for sentence vectors comes
+        before others that embed. RequestError names the models that can when this one cannot."""
+        able = [process for process in self.processes.values() if operation in process.info.get("operations", ())]
+        if name is not None:
+            process = self.named(name)
+            if process not in able:
+                raise invalid(f"{name} cannot {NEEDS[operation]}. {_which(able)}", param="model")
+            return process
+        if not able:
+            raise invalid(f"no model of this server can {NEEDS[operation]}. Its models: {', '.join(self.processes)}")
+        if operation == "embed":
+            able.sort(key=lambda one: "sentence-embedding" not in one.info["capabilities"])
+        return able[0]
+
+
+class ServedModels(ModelDirectory):
+    """Models that each have a process of their own."""
 
     def __init__(
         self,
@@ -47,7 +97,7 @@ class ServedModels:
         on_event: Callable[[Mapping[str, object]], None] | None = None,
     ) -> None:
         paths = model_ids(names)
-        self.processes = {
+        self._processes = {
             name: ModelProcess(
                 name,
                 {"name": name, "path": path, "paths": paths, **asdict(options)},
@@ -56,6 +106,10 @@ class ServedModels:
             )
             for name, path in paths.items()
         }
+
+    @property
+    def processes(self) -> Mapping[str, ModelProcess]:
+        return self._processes
 
     async def start(self) -> None:
         """Load all models, at the same time. Raises the first error after ending all processes."""
@@ -72,32 +126,6 @@ class ServedModels:
     def close(self) -> None:
         for process in self.processes.values():
             process.close()
-
-    def named(self, name: str) -> ModelProcess:
-        """The model of a name; RequestError 404 when the server has no such model."""
-        if name not in self.processes:
-            raise RequestError(
-                404,
-                f"the server has no model {name[:200]!r}; {suggest(name[:200], self.processes)}",
-                param="model",
-                code="model_not_found",
-            )
-        return self.processes[name]
-
-    def choose(self, operation: str, name: str | None = None) -> ModelProcess:
-        """The model that answers: the named one, or the first that can. A model trained for sentence vectors comes
-        before others that embed. RequestError names the models that can when this one cannot."""
-        able = [process for process in self.processes.values() if operation in process.info.get("operations", ())]
-        if name is not None:
-            process = self.named(name)
-            if process not in able:
-                raise invalid(f"{name} cannot {NEEDS[operation]}. {_which(able)}", param="model")
-            return process
-        if not able:
-            raise invalid(f"no model of this server can {NEEDS[operation]}. Its models: {', '.join(self.processes)}")
-        if operation == "embed":
-            able.sort(key=lambda one: "sentence-embedding" not in one.info["capabilities"])
-        return able[0]
 
     def describe(self) -> list[dict[str, Any]]:
         """The models as the server's start message and /health list them."""
@@ -123,6 +151,6 @@ def model_ids(names: Sequence[str]) -> dict[str, str]:
     return {identity: os.path.expanduser(path) for identity, path in paths.items()}
 
 
-def _which(able: Sequence[ModelProcess]) -> str:
+def _which(able: Sequence[AnsweringModel]) -> str:
     names = ", ".join(process.name for process in able)
     return f"Models of this server that can: {names}" if able else "No model of this server can"

@@ -13,15 +13,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from regard.server.api_description import ApiDescription
+from regard.server.api_routes import api_routes
 from regard.server.endpoint import Gate, Limits, error_response
 from regard.server.gateway import Gateway
 from regard.server.key_auth import KeyMiddleware, shape_of
 from regard.server.metrics import ServerMetrics
-from regard.server.openai_routes import OpenAIRoutes
 from regard.server.request_errors import RequestError
 from regard.server.request_log import RequestLog
 from regard.server.served_models import ServedModels
-from regard.server.tei_routes import TeiRoutes
 from regard.server.verb_routes import VerbRoutes
 
 if TYPE_CHECKING:
@@ -49,11 +48,7 @@ def create_serving_app(
     ]
     if keys is not None:
         middleware.append(Middleware(KeyMiddleware, keys=keys))
-    routes = [
-        *TeiRoutes(models, gate, auto_truncate=auto_truncate).routes(),
-        *OpenAIRoutes(models, gate).routes(),
-        Route("/metrics", metrics.respond),
-    ]
+    routes = api_routes(models, gate, metrics, auto_truncate=auto_truncate)
     description = ApiDescription(models, routes)
     return Starlette(
         routes=[

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from regard.server.endpoint import Call, Endpoint, Gate, json_response
-from regard.server.request_errors import invalid
-from regard.server.served_models import ServedModels
+from regard.server.endpoint import Call, Endpoint, Gate, error_response, json_response
+from regard.server.request_errors import invalid, unavailable
+from regard.server.served_models import ModelDirectory
 from regard.server.vectors_json import json_rows, read_vectors
 
 MANY = 32  # vectors that are formatted in a thread: it takes longer than other requests should wait
@@ -111,7 +111,7 @@ class TokenText(BaseModel):
 class TeiRoutes:
     """The endpoints over the models of a server. `auto_truncate`: what a request that does not say gets."""
 
-    def __init__(self, models: ServedModels, gate: Gate, *, auto_truncate: bool = False) -> None:
+    def __init__(self, models: ModelDirectory, gate: Gate, *, auto_truncate: bool = False) -> None:
         self.models, self.gate, self.auto_truncate = models, gate, auto_truncate
 
     def routes(self) -> list[Route]:
@@ -215,7 +215,9 @@ class TeiRoutes:
 
     async def info(self, request: Request) -> Response:
         """What TEI tells of its model, of the first one; `models` lists all of them."""
-        first = next(iter(self.models.processes.values()))
+        first = next(iter(self.models.processes.values()), None)
+        if first is None:
+            return error_response(unavailable("no model is loaded yet; try again in a moment"), "tei")
         limits, about = self.gate.limits, first.info
         labels = dict(enumerate(about["labels"]))
         kind: dict[str, Any] = {"embedding": {"pooling": about["pooling"]}}

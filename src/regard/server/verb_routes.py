@@ -12,9 +12,8 @@ from starlette.routing import Route
 
 from regard.errors import RegardError, suggest
 from regard.server.endpoint import Call, Endpoint, Gate, error_response
-from regard.server.model_process import ModelProcess
 from regard.server.request_errors import RequestError, invalid
-from regard.server.served_models import ServedModels
+from regard.server.served_models import AnsweringModel, ModelDirectory
 from regard.server.verbs import http_verbs
 from regard.verbs.base import Verb
 
@@ -28,7 +27,7 @@ class VerbBody(RootModel[dict[str, Any]]):
 class VerbRoutes:
     """The verbs over the models of a server: a verb runs in the process of the first model that its request names."""
 
-    def __init__(self, models: ServedModels, gate: Gate) -> None:
+    def __init__(self, models: ModelDirectory, gate: Gate) -> None:
         self.models, self.gate, self.verbs = models, gate, http_verbs()
 
     def routes(self) -> list[Route]:
@@ -54,7 +53,7 @@ class VerbRoutes:
         first = await anext(replies)
         return StreamingResponse(_lines(first, replies), media_type=EVENTS_TYPE, headers={"Cache-Control": "no-cache"})
 
-    def _message(self, body: VerbBody, call: Call, form: str) -> tuple[ModelProcess, dict[str, Any]]:
+    def _message(self, body: VerbBody, call: Call, form: str) -> tuple[AnsweringModel, dict[str, Any]]:
         name = call.request.path_params["name"]
         if name not in self.verbs:
             raise RequestError(
@@ -63,7 +62,7 @@ class VerbRoutes:
         process, arguments = self._choose(self.verbs[name], body.root)
         return process, {"verb": name, "arguments": arguments, "form": form}
 
-    def _choose(self, verb: Verb, arguments: Mapping[str, Any]) -> tuple[ModelProcess, dict[str, Any]]:
+    def _choose(self, verb: Verb, arguments: Mapping[str, Any]) -> tuple[AnsweringModel, dict[str, Any]]:
         """The process for a request, and its arguments with a model: the named one; else the verb's default, or the
         only one of the server."""
         fields, given = verb.model_fields(), dict(arguments)
@@ -90,7 +89,7 @@ class VerbRoutes:
         return process, {**given, field: [process.name] if many else process.name}
 
 
-def _with_operation(found: tuple[ModelProcess, dict[str, Any]]) -> tuple[ModelProcess, str, dict[str, Any]]:
+def _with_operation(found: tuple[AnsweringModel, dict[str, Any]]) -> tuple[AnsweringModel, str, dict[str, Any]]:
     return found[0], "verb", found[1]
 
 
