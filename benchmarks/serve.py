@@ -268,7 +268,9 @@ async def overload(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def malformed(options: argparse.Namespace) -> dict[str, Any]:
-    with start_server(["regard-embed", "regard-gpt", "regard-spam"], *options.server, token="key") as server:
+    with start_server(
+        ["regard-embed", "regard-gpt", "regard-spam"], *options.server, token="the-key-of-the-benchmark"
+    ) as server:
         models = [model["id"] for model in server.ask_json("/v1/models")["data"]]
         return await fuzz(server, models, options.requests)
 

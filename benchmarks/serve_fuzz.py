@@ -237,8 +237,16 @@ MALFORMED: dict[str, Malformed] = {
 
 
 async def fuzz(server: ServerProcess, models: list[str], requests: int, *, seed: int = 0) -> dict[str, Any]:
-    """Send malformed requests, eight at a time, after valid ones have warmed the server up."""
+    """Send malformed requests, eight at a time, after valid ones have warmed the server up.
+
+    The warm-up has small requests to every endpoint, and the largest ones that the server accepts: what their batches
+    and buffers need is part of a working server.
+    """
     rng = random.Random(seed)
+    large: list[dict[str, Any]] = [{"inputs": ["a film"] * 2048}, {"inputs": "a film " * 500_000, "truncate": True}]
+    for model in models:
+        for arguments in large:
+            await studio_load.send(server, _json_request(server, "/embed", {**arguments, "model": model}))  # type: ignore[arg-type]
     for _ in range(3):
         for path in VALID:
             for model in models:

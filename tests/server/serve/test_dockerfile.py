@@ -207,7 +207,7 @@ def container(folder: Path) -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_steps_run_and_the_container_answers_and_stops(image: Path) -> None:
-    (image / "keys").write_text("the-key\n")
+    (image / "keys").write_text("the-key-of-the-container\n")
     check = json.loads(FINAL.all("HEALTHCHECK")[0].partition(" CMD ")[2])
     with container(image) as process:
         inside = ["nsenter", "-t", str(process.pid), "--net", "--mount", "--"]
@@ -217,7 +217,7 @@ def test_the_steps_run_and_the_container_answers_and_stops(image: Path) -> None:
             time.sleep(0.5)
         owner = re.search(r"Uid:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
         assert owner is not None and owner[1] == FINAL.all("USER")[0]
-        for key, status in (("the-key", "200"), ("another", "401")):
+        for key, status in (("the-key-of-the-container", "200"), ("another", "401")):
             asked = subprocess.run(
                 [*inside, "python", "-c", EMBED, key], env=environment(), capture_output=True, text=True, check=False
             )

@@ -213,7 +213,7 @@ def test_an_invalid_field_of_embeddings_is_named(client: Any, field: str, value:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("max_tokens", 0), ("temperature", -1), ("top_p", 2.0), ("n", 0), ("logprobs", -1), ("stop", 5), ("seed", "x")],
+    [("max_tokens", -1), ("temperature", -1), ("top_p", 2.0), ("n", 0), ("logprobs", -1), ("stop", 5), ("seed", "x")],
 )
 def test_an_invalid_field_of_completions_is_named(client: Any, field: str, value: object) -> None:
     with pytest.raises(openai.UnprocessableEntityError, match=field) as error:
