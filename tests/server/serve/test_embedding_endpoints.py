@@ -173,3 +173,18 @@ def test_the_log_has_no_texts(server: ServerProcess) -> None:
     assert "zebra" not in log
     lines = [json.loads(line) for line in log.splitlines()]
     assert any("/embed" in json.dumps(line) for line in lines)
+
+
+def test_no_request_reads_or_writes_a_file_or_opens_another_model(server: ServerProcess, tmp_path: Path) -> None:
+    secret, written = tmp_path / "secret.txt", tmp_path / "written.npy"
+    secret.write_text("zebras\n")
+    status, _, body = server.ask("/v1/tokenize", {"source": str(secret), "model": EMBED})
+    assert status in (200, 422) and b"zebras" not in body  # the path itself may be the text
+    for arguments in ({"output": str(written)}, {"source": [""], "output": str(written)}):
+        assert server.ask("/v1/embed", {"source": ["a film"], "model": EMBED, **arguments})[0] == 422
+    assert not written.exists()
+    for name in (str(tmp_path), "/etc", "owner/model", "../tiny-embed", "regard-bert"):
+        assert server.ask("/v1/fill", {"text": "a _", "model": name})[0] == 404
+        assert server.ask("/embed", {"inputs": "a film", "model": name})[0] == 404
+    for verb in ("train", "pretrain", "export", "index", "doctor", "studio"):
+        assert server.ask(f"/v1/{verb}", {})[0] == 404
