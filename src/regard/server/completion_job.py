@@ -85,19 +85,19 @@ class CompletionJob:
     def _choice(self, text: GeneratedText, scores: list[TokenScore] | None) -> dict[str, Any]:
         logprobs = None
         if scores is not None:
-            shown: list[tuple[str, int, TokenScore]] = []
+            listed: list[tuple[str, int, TokenScore]] = []
             offset = 0
             for score in scores:
                 if score[0] == self.generator.end or offset >= len(text.text):
                     break  # the end token and what follows a stop string are not part of the text
                 word = self._spell(score[0])
-                shown.append((word, offset, score))
+                listed.append((word, offset, score))
                 offset += len(word)
             logprobs = {
-                "tokens": [word for word, _, _ in shown],
-                "token_logprobs": [score[1] for _, _, score in shown],
-                "top_logprobs": [{self._spell(token): value for token, value in score[2]} for _, _, score in shown],
-                "text_offset": [start for _, start, _ in shown],
+                "tokens": [word for word, _, _ in listed],
+                "token_logprobs": [score[1] for _, _, score in listed],
+                "top_logprobs": [{self._spell(token): value for token, value in score[2]} for _, _, score in listed],
+                "text_offset": [start for _, start, _ in listed],
             }
         reason = "length" if text.reason in ("length", "interrupted") else "stop"
         return {"text": text.text, "finish_reason": reason, "logprobs": logprobs}

@@ -122,8 +122,8 @@ async def _serve(
 
 def _announce(bound: socket.socket, host: str, models: ServedModels, on_message: Callable[[str], None]) -> None:
     port = bound.getsockname()[1]
-    shown = f"[{host}]" if ":" in host else host
-    on_message(f"Serving at http://{shown}:{port}  (Ctrl-C ends it)")
+    address_name = f"[{host}]" if ":" in host else host
+    on_message(f"Serving at http://{address_name}:{port}  (Ctrl-C ends it)")
     for model in models.describe():
         on_message(f"  {model['model']}: {', '.join(model['operations']) or 'verbs only'}")
     for line in ENDPOINTS:

@@ -61,8 +61,8 @@ def serve(
         server = create_server(app, max_connections=0 if keys is None else MAX_CLASS_CONNECTIONS)
         try:
             with _on_interrupt(lambda: setattr(server, "should_exit", True)):
-                shown = socket.gethostname() if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
-                address = f"http://{shown}:{bound.getsockname()[1]}/"
+                address_name = socket.gethostname() if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
+                address = f"http://{address_name}:{bound.getsockname()[1]}/"
                 address = f"{address}?token={token}" if keys is None else f"{address}, for those with a key,"
                 where = workspace.folder.resolve()
                 on_message(f"The studio is at {address}  (Ctrl-C ends it; it writes only to {where})")
