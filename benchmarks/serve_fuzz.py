@@ -20,6 +20,7 @@ from benchmarks.serve_process import ServerProcess
 TEXT = "The animal did not cross the street because it was too tired."
 CLIENTS = 8
 KEPT_FAILURES = 20
+SETTLE_SECONDS = 3.0  # after which an idle server has returned the memory of its batches
 VALID: dict[str, dict[str, Any]] = {
     "/embed": {"inputs": TEXT, "normalize": True, "truncate": True},
     "/rerank": {"query": "a film", "texts": [TEXT, "a film"], "raw_scores": False, "return_text": True},
@@ -252,6 +253,7 @@ async def fuzz(server: ServerProcess, models: list[str], requests: int, *, seed:
             for model in models:
                 arguments = valid_request(server, [model], rng, path)
                 await studio_load.send(server, _json_request(server, path, arguments))  # type: ignore[arg-type]
+    await asyncio.sleep(SETTLE_SECONDS)
     before, peak = server.memory_mb, 0.0
     statuses, outcomes, failures = Counter[str](), Counter[str](), list[str]()
     by_kind: dict[str, Counter[str]] = {kind: Counter() for kind in MALFORMED}
@@ -286,7 +288,7 @@ async def fuzz(server: ServerProcess, models: list[str], requests: int, *, seed:
     begin = time.perf_counter()
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
     seconds = time.perf_counter() - begin
-    await asyncio.sleep(2)
+    await asyncio.sleep(SETTLE_SECONDS)
     after = server.memory_mb
     return {
         "requests": requests,
