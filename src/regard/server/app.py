@@ -30,10 +30,10 @@ from regard.server.api_routes import api_routes
 from regard.server.connection import RETRY_AFTER, BodyReader, BodyTimeout, BodyTooLarge
 from regard.server.endpoint import Gate, Limits
 from regard.server.gateway import Gateway
-from regard.server.local_models import LocalModels
 from regard.server.metrics import ServerMetrics
 from regard.server.request_queue import ClientDisconnected, RequestQueue, ServerBusy, check_connected
 from regard.server.studio import Studio, branch_prompt
+from regard.server.studio_models import StudioModels
 from regard.server.token_auth import HEADERS, TokenMiddleware
 from regard.server.training import cancel_training, start_training, training_options
 
@@ -148,7 +148,7 @@ def create_app(
         return _json(describe(endpoints, verbs.openapi()))
 
     metrics = ServerMetrics()
-    endpoints = api_routes(LocalModels(studio.models), Gate(Limits()), metrics)
+    endpoints = api_routes(StudioModels(studio.models), Gate(Limits()), metrics)
     return Starlette(
         routes=[
             Route("/", home),

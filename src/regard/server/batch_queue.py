@@ -32,7 +32,7 @@ class Piece:
     index: int = 0  # within the request
 
 
-class Batch(NamedTuple):
+class PieceBatch(NamedTuple):
     """Pieces to compute. `alone`: no other lane computes or has something to compute."""
 
     pieces: list[Piece]
@@ -77,7 +77,7 @@ class BatchQueue:
                 self._lines.pop(client, None)
             return removed
 
-    def take(self, max_tokens: int, lane: int = 0) -> Batch | None:
+    def take(self, max_tokens: int, lane: int = 0) -> PieceBatch | None:
         """Wait for pieces and return a batch of at most `max_tokens` tokens, or of one larger piece; None once closed.
 
         An idle model starts at once; while a lane computes, the others wait a moment for more to join. The first lane
@@ -101,7 +101,7 @@ class BatchQueue:
             self._running += 1
             if self._lines:
                 self._wake_one()
-            return Batch(pieces, alone=self._running == 1 and not split)
+            return PieceBatch(pieces, alone=self._running == 1 and not split)
 
     def finish(self) -> None:
         """The caller has computed its batch."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from regard.server.model_registry import ModelEntry, ModelRegistry
 
 
-class LocalModel:
+class StudioModel:
     """A loaded model of a registry that answers as a `ModelProcess` does. Use it from one event loop."""
 
     state = "ready"
@@ -36,7 +36,7 @@ class LocalModel:
         self._messages: SimpleQueue[tuple[int, str, str, Mapping[str, Any]]] = SimpleQueue()
         self._worker = served.worker(self._send, guard=entry.lock)
         for target in (self._worker.run, self._receive):
-            threading.Thread(target=target, name="regard-local-model", daemon=True).start()
+            threading.Thread(target=target, name="regard-studio-model", daemon=True).start()
 
     def send(self, client: str, operation: str, arguments: Mapping[str, Any], receiver: Receiver) -> int:
         self._number += 1
@@ -65,17 +65,17 @@ class LocalModel:
                 receiver(reply)
 
 
-class LocalModels(ModelDirectory):
+class StudioModels(ModelDirectory):
     """The models of a registry that are loaded; each gets its threads with the first request for it."""
 
     def __init__(self, registry: ModelRegistry) -> None:
         self._registry = registry
-        self._models: dict[int, LocalModel] = {}  # by entry: a model may be trained again under its name
+        self._models: dict[int, StudioModel] = {}  # by entry: a model may be trained again under its name
 
     @property
-    def processes(self) -> Mapping[str, LocalModel]:
+    def processes(self) -> Mapping[str, StudioModel]:
         ready = {name: entry for name, entry in self._registry.entries.items() if entry.state == "ready"}
         for name, entry in ready.items():
             if id(entry) not in self._models:
-                self._models[id(entry)] = LocalModel(name, entry)
+                self._models[id(entry)] = StudioModel(name, entry)
         return {name: self._models[id(entry)] for name, entry in ready.items()}
