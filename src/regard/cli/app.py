@@ -38,11 +38,13 @@ def verbs(name: str = "") -> list[Register]:
         return [command]
     from regard.cli import (
         lesson,
+        serve,
         studio,
     )
 
     return [
         studio.register,
+        serve.register,
         lesson.register,
         *verb_commands(),
     ]

@@ -22,9 +22,18 @@ def studio(
             "--model", "-m", metavar="MODEL", help="A model folder, a hub name or a built-in name; may be repeated."
         ),
     ] = None,
+    host: Annotated[
+        str, typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0 needs --api-key-file.")
+    ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", "-p", metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
     ] = 8080,
+    api_key_file: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key-file", metavar="FILE", help="Keys, one per line; the page asks for one instead of a token."
+        ),
+    ] = None,
     output: Annotated[
         str,
         typer.Option(
@@ -57,10 +66,23 @@ def studio(
     The page is served to this machine only and needs no network. Its address contains a token, new at each start;
     without it nobody can use the studio, not even other accounts of this machine. Without --model it has the built-in
     models.
+
+    A class can open it with --host 0.0.0.0 and a file of keys: anyone who can reach the port could otherwise use the
+    models and read what --data names.
     """
     from regard.server.serve import serve
 
     names = list(dict.fromkeys(models or builtin_names()))
     show = partial(print, flush=True)
-    if serve(names, port=port, folder=output, data=data or [], threads=threads, on_message=show):
+    threads_left = serve(
+        names,
+        host=host,
+        port=port,
+        api_key_file=api_key_file,
+        folder=output,
+        data=data or [],
+        threads=threads,
+        on_message=show,
+    )
+    if threads_left:
         os._exit(0)  # a normal exit would wait for the remaining threads, or crash them

@@ -1,4 +1,4 @@
-"""The HTTP application of the studio: the page, the states of the models, the verbs, and what only the page can do.
+"""The HTTP application of the studio: the endpoints of `regard serve`, the page on top, and what only the page can do.
 
 Only requests with the token are answered (`token_auth`). Against other sites open in the same browser: other host names
 for this address are refused (DNS rebinding), there are no CORS headers, and a body must be JSON, which no foreign form
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,9 +25,15 @@ from regard.events import Event, drain
 from regard.files.json_files import json_text
 from regard.render.bundle import page
 from regard.server import verbs
+from regard.server.api_description import describe
+from regard.server.api_routes import api_routes
 from regard.server.connection import RETRY_AFTER, BodyReader, BodyTimeout, BodyTooLarge
+from regard.server.endpoint import Gate, Limits
+from regard.server.gateway import Gateway
+from regard.server.metrics import ServerMetrics
 from regard.server.request_queue import ClientDisconnected, RequestQueue, ServerBusy, check_connected
 from regard.server.studio import Studio, branch_prompt
+from regard.server.studio_models import StudioModels
 from regard.server.token_auth import HEADERS, TokenMiddleware
 from regard.server.training import cancel_training, start_training, training_options
 
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from regard.render.result import Result
+    from regard.server.api_keys import ApiKeys
 
 Answer = TypeVar("Answer")
 Send = Callable[[Mapping[str, object]], None]
@@ -62,11 +69,14 @@ def create_app(
     studio: Studio,
     *,
     token: str,
+    keys: ApiKeys | None = None,
+    hosts: Sequence[str] = HOSTS,
     run_verb: RunVerb = verbs.run_verb,
     queue: RequestQueue | None = None,
     body_reader: BodyReader | None = None,
 ) -> Starlette:
-    """The application of a studio; it does not start to load the models."""
+    """The application of a studio; it does not start to load the models. `keys` replace the token, `hosts` are the Host
+    headers that are answered."""
     queue = RequestQueue() if queue is None else queue
     body_reader = BodyReader() if body_reader is None else body_reader
 
@@ -134,11 +144,18 @@ def create_app(
     async def openapi(request: Request) -> Response:
         return _json(verbs.openapi())
 
+    async def description(request: Request) -> Response:
+        return _json(describe(endpoints, verbs.openapi()))
+
+    metrics = ServerMetrics()
+    endpoints = api_routes(StudioModels(studio.models), Gate(Limits()), metrics)
     return Starlette(
         routes=[
             Route("/", home),
             Route("/api/models", models),
             Route("/api/{name}", action, methods=["POST"]),
+            *endpoints,
+            Route("/openapi.json", description),
             Route("/v1/openapi.json", openapi),
             Route("/v1/{name}", verb_document, methods=["POST"]),
             Route("/v1/{name}/view", verb_view, methods=["POST"]),
@@ -146,8 +163,9 @@ def create_app(
             Route("/v1/{name}/events", verb_events, methods=["POST"]),
         ],
         middleware=[
-            Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
-            Middleware(TokenMiddleware, token=token),
+            Middleware(Gateway, metrics=metrics),
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+            Middleware(TokenMiddleware, token=token, keys=keys),
         ],
         exception_handlers={RegardError: _on_error, ClientDisconnected: _on_disconnect},
     )

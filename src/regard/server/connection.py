@@ -74,11 +74,11 @@ class BodyReader:
                     body += chunk
                     self._in_flight += len(chunk)
                     if self._in_flight > self.max_in_flight:
-                        raise ServerBusy("the studio is busy: it is receiving too much at once. Try again in a moment")
+                        raise ServerBusy("the server is busy: it is receiving too much at once. Try again in a moment")
                 if not message.get("more_body", False) or size > limit + MAX_EXCESS_BYTES:
                     break
             if size > limit:
-                raise BodyTooLarge(f"the request is too large; the studio accepts at most {limit:,} bytes")
+                raise BodyTooLarge(f"the request is too large; the server accepts at most {limit:,} bytes")
             return bytes(body)
         finally:
             self._in_flight -= len(body)
@@ -101,15 +101,18 @@ LINGER_BYTES = 16_000_000  # read and dropped in this time
 class Connection(H11Protocol):
     """uvicorn creates one for each client."""
 
+    max_connections = 0  # 0: MAX_CONNECTIONS
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._header_timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
         self._linger = _LingeringTransport(transport)
         super().connection_made(self._linger)
-        if len(self.connections) > 4 * MAX_CONNECTIONS:
+        limit = self.max_connections or MAX_CONNECTIONS
+        if len(self.connections) > 4 * limit:
             transport.abort()
-        elif len(self.connections) > MAX_CONNECTIONS:
-            self._answer(HTTPStatus.TOO_MANY_REQUESTS, "the studio has too many connections; try again in a moment")
+        elif len(self.connections) > limit:
+            self._answer(HTTPStatus.TOO_MANY_REQUESTS, "the server has too many connections; try again in a moment")
         else:
             self._header_timer = self.loop.call_later(HEADER_SECONDS, self._on_header_timeout)
 

@@ -226,6 +226,16 @@ def check_connected() -> None:
         raise ClientDisconnected
 
 
+def run_for_client(disconnected: threading.Event, compute: Callable[[], Answer]) -> Answer:
+    """Run a computation that stops at its next check once the event is set."""
+
+    def run() -> Answer:
+        _disconnected.set(disconnected)
+        return compute()
+
+    return Context().run(run)
+
+
 @contextmanager
 def acquire(lock: threading.Lock) -> Iterator[None]:
     """Hold the lock; raise ClientDisconnected when the client goes before it is free."""

@@ -20,39 +20,50 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 HOST = "127.0.0.1"
+ANY_ADDRESS = ("0.0.0.0", "::")
 PORTS_TO_TRY = 20
+MAX_CLASS_CONNECTIONS = 1024  # a browser opens up to six
 GRACEFUL_SHUTDOWN_SECONDS = 2
 
 
 def serve(
     models: Sequence[str],
     *,
+    host: str = HOST,
     port: int = 8080,
+    api_key_file: str | None = None,
     folder: str = FOLDER,
     data: Sequence[str] = (),
     threads: int = 0,
     on_message: Callable[[str], None] = print,
 ) -> bool:
-    """Serve the studio on this machine only, until Ctrl-C. Port 0 takes any free port.
+    """Serve the studio until Ctrl-C, on this machine only unless `host` says otherwise. Port 0 takes any free port.
 
-    `folder` is where the studio writes, `data` the other paths that the page may name, `threads` the number of threads
-    of a request (0: by the size of its model). Only those who know the reported address can use the studio. Returns
-    whether threads still load models or compute answers that are no longer wanted.
+    A host that others can reach needs `api_key_file`, with keys that replace the token. `folder` is where the studio
+    writes, `data` the other paths that the page may name, `threads` the number of threads of a request (0: by the size
+    of its model). Only those who know the reported address, or a key, can use the studio. Returns whether threads still
+    load models or compute answers that are no longer wanted.
     """
     check_built()
+    from regard.server.api_keys import accepted_hosts, check_exposure, read_api_keys
     from regard.server.app import create_app
     from regard.server.request_queue import WORKER_NAME, RequestQueue
     from regard.server.studio import Studio
     from regard.server.token_auth import generate_token
 
+    check_exposure(host, api_key_file, command="studio")
+    keys = None if api_key_file is None else read_api_keys(api_key_file)
     workspace = Workspace(folder, data)
     workspace.check()
     studio, queue, token = Studio(ModelRegistry(models, threads=threads), workspace), RequestQueue(), generate_token()
-    with listen(port) as bound:
-        server = create_server(create_app(studio, token=token, queue=queue))
+    with listen(port, host=host) as bound:
+        app = create_app(studio, token=token, keys=keys, hosts=accepted_hosts(host), queue=queue)
+        server = create_server(app, max_connections=0 if keys is None else MAX_CLASS_CONNECTIONS)
         try:
             with _on_interrupt(lambda: setattr(server, "should_exit", True)):
-                address = f"http://{HOST}:{bound.getsockname()[1]}/?token={token}"
+                address_name = socket.gethostname() if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
+                address = f"http://{address_name}:{bound.getsockname()[1]}/"
+                address = f"{address}?token={token}" if keys is None else f"{address}, for those with a key,"
                 where = workspace.folder.resolve()
                 on_message(f"The studio is at {address}  (Ctrl-C ends it; it writes only to {where})")
                 studio.models.start()
@@ -64,20 +75,24 @@ def serve(
     return any(thread.name in (LOADER_NAME, WORKER_NAME) for thread in threading.enumerate())
 
 
-def create_server(app: Starlette) -> uvicorn.Server:
-    """A server with the studio's limits on connections. It logs no addresses, because one of them holds the token."""
+def create_server(
+    app: Starlette, *, max_connections: int = 0, graceful: float = GRACEFUL_SHUTDOWN_SECONDS
+) -> uvicorn.Server:
+    """A server with limits on connections (0: the default), which waits `graceful` seconds for answers when it ends. It
+    logs no addresses, because one of them may hold a token."""
     import uvicorn
 
     from regard.server.connection import Connection
 
+    connection = type("Connection", (Connection,), {"max_connections": max_connections})
     config = uvicorn.Config(
         app,
-        http=Connection,
+        http=connection,
         ws="none",
         loop="asyncio",
         log_level="critical",
         access_log=False,
-        timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
+        timeout_graceful_shutdown=round(graceful),
         lifespan="off",
     )
     return uvicorn.Server(config)
@@ -99,31 +114,39 @@ def _on_interrupt(end: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGINT, before or signal.SIG_DFL)
 
 
-def listen(port: int) -> socket.socket:
-    """A listening socket on this machine. The error for a port that is in use names a free one."""
-    bound = _bind(port)
+def listen(port: int, *, host: str = HOST, command: str = "studio", backlog: int = 128) -> socket.socket:
+    """A socket that listens at a host; with `backlog` 0, one that is bound and does not listen yet. The error for a
+    port that is in use names a free one."""
+    bound = _bind(host, port)
     if bound is None:
-        free = next((other for other in range(port + 1, min(port + PORTS_TO_TRY, 65536)) if _is_free(other)), 0)
-        raise InputError(f"port {port} is taken; this one is free: regard studio --port {free}")
-    bound.listen(128)
+        free = next((other for other in range(port + 1, min(port + PORTS_TO_TRY, 65536)) if _is_free(host, other)), 0)
+        raise InputError(f"port {port} is taken; this one is free: regard {command} --port {free}")
+    if backlog:
+        bound.listen(backlog)
     return bound
 
 
-def _bind(port: int) -> socket.socket | None:
-    new = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def _bind(host: str, port: int) -> socket.socket | None:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError):
+        raise InputError(f"--host {host} is no address of this machine; 127.0.0.1 is this machine only") from None
+    new = socket.socket(family, kind, protocol)
     new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        new.bind((HOST, port))
+        new.bind(address)
     except OSError as error:
         new.close()
         if error.errno == errno.EADDRINUSE:
             return None
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise InputError(f"--host {host} is no address of this machine; 127.0.0.1 is this machine only") from None
         raise RegardError(f"port {port} cannot be used: {error.strerror}; try another with --port") from None
     return new
 
 
-def _is_free(port: int) -> bool:
-    bound = _bind(port)
+def _is_free(host: str, port: int) -> bool:
+    bound = _bind(host, port)
     if bound is not None:
         bound.close()
     return bound is not None

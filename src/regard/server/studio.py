@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
@@ -184,6 +185,7 @@ class UploadedImages:
 class Studio:
     """What the views of one studio share."""
 
+    server: ClassVar[str] = "the studio"
     models: ModelRegistry
     workspace: Workspace = field(default_factory=Workspace)
     training_jobs: TrainingJobs = field(default_factory=TrainingJobs)

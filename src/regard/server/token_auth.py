@@ -1,7 +1,7 @@
-"""Authentication: the studio answers only requests that carry its token.
+"""Authentication: the studio answers only requests that carry its token, or one of its keys if it has a file of them.
 
 A browser gets the token from the printed address, `/?token=...`, and keeps it as a cookie; a script sends
-`Authorization: Bearer TOKEN`. The token is never written to a file or a log.
+`Authorization: Bearer TOKEN`. The token is never written to a file or a log. With keys, the page asks for one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from regard.server.api_keys import ApiKeys
 
 TOKEN_BYTES = 32
 HEADERS = {
@@ -37,6 +39,23 @@ Open the address that <code>regard studio</code> printed in the terminal; it end
 </body>
 </html>
 """
+KEY_REFUSAL = "this studio needs a key: send the header Authorization: Bearer KEY with one of its keys"
+KEY_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Regard studio: sign in</title>
+</head>
+<body>
+<h1>This studio needs a key</h1>
+<p>Others can reach it over the network, so it answers only people who have one of its keys.
+Whoever started it can give you one.</p>
+<form action="/" method="get">
+<label>Key: <input name="token" type="password" autocomplete="current-password" required autofocus></label>
+<button>Sign in</button>
+</form>
+</body>
+</html>
+"""
 
 
 def generate_token() -> str:
@@ -49,12 +68,13 @@ def cookie_name(port: int) -> str:
 
 
 class TokenMiddleware:
-    """Middleware that passes on requests with the token and answers all others with 401."""
+    """Middleware that passes on requests with the token, or with one of the `keys` if there are any, and answers all
+    others with 401."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str, keys: ApiKeys | None = None) -> None:
         if not token:
             raise ValueError("the token is empty; expected one made by generate_token()")
-        self.app, self._token = app, token.encode()
+        self.app, self._token, self._keys = app, token.encode(), keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -64,7 +84,7 @@ class TokenMiddleware:
         request = Request(scope)
         response = self._sign_in(request)
         if response is None and not self._has_token(request):
-            response = _refuse(request)
+            response = _refuse(request, keys=self._keys is not None)
         await (response or self.app)(scope, receive, send)
 
     def _sign_in(self, request: Request) -> Response | None:
@@ -89,6 +109,8 @@ class TokenMiddleware:
         return self._is_token(request.cookies.get(_request_cookie(request), ""))
 
     def _is_token(self, given: str) -> bool:
+        if self._keys is not None:
+            return self._keys.find(given) is not None
         return secrets.compare_digest(given.encode("utf-8", "replace"), self._token)
 
 
@@ -97,8 +119,8 @@ def _request_cookie(request: Request) -> str:
     return cookie_name(server[1] if server else 0)
 
 
-def _refuse(request: Request) -> Response:
+def _refuse(request: Request, *, keys: bool) -> Response:
     headers = {**HEADERS, "WWW-Authenticate": "Bearer"}
     if request.url.path.startswith(("/api/", "/v1/")):
-        return Response(f'{{"error":"{REFUSAL}"}}', 401, headers, "application/json")
-    return HTMLResponse(PAGE, 401, headers)
+        return Response(f'{{"error":"{KEY_REFUSAL if keys else REFUSAL}"}}', 401, headers, "application/json")
+    return HTMLResponse(KEY_PAGE if keys else PAGE, 401, headers)

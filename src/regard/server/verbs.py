@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic.json_schema import models_json_schema
 
@@ -21,7 +21,6 @@ from regard.verbs.base import Verb
 
 if TYPE_CHECKING:
     from regard.render.result import Result
-    from regard.server.studio import Studio
 
 
 @cache
@@ -31,7 +30,15 @@ def http_verbs() -> dict[str, Verb]:
     return {verb.name: verb for verb in found if verb.http}
 
 
-def run_verb(studio: Studio, name: str, arguments: Mapping[str, object]) -> Generator[Event, None, Result]:
+class VerbHost(Protocol):
+    """Where a verb of a client runs: a studio, or the process of a model. `server` names it in errors."""
+
+    server: ClassVar[str]
+    models: Any
+    images: Any
+
+
+def run_verb(studio: VerbHost, name: str, arguments: Mapping[str, object]) -> Generator[Event, None, Result]:
     """Run a verb with the arguments of a client. Strings are texts: no file of the server is read.
 
     A string may also be the key of an image that the client has sent.
@@ -43,7 +50,8 @@ def run_verb(studio: Studio, name: str, arguments: Mapping[str, object]) -> Gene
     for key, value in arguments.items():
         if isinstance(value, str) and len(value) > verb.max_characters:
             raise InputError(
-                f"{key!r} has {len(value):,} characters; the studio takes at most {verb.max_characters:,}. Shorten it"
+                f"{key!r} has {len(value):,} characters; {studio.server} takes at most {verb.max_characters:,}. "
+                "Shorten it"
             )
     fields = verb.request.model_fields
     given = {
@@ -57,7 +65,7 @@ def run_verb(studio: Studio, name: str, arguments: Mapping[str, object]) -> Gene
         request = verb.parse({**given, **files}, files=False, uploads=files.values())
         for key, limit in verb.http_limits.items():
             if getattr(request, key) > limit:
-                raise InputError(f"{key} is {getattr(request, key):,}; the studio takes at most {limit:,}")
+                raise InputError(f"{key} is {getattr(request, key):,}; {studio.server} takes at most {limit:,}")
         result = yield from verb.run(request, studio.models)
         if files:  # the client knows the name of its file, not where it was for a moment
             named = request.model_copy(update={key: str(value).partition("/")[2] for key, value in uploads.items()})

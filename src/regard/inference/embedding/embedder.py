@@ -395,6 +395,18 @@ class EmbeddingEngine:
             vectors = F.normalize(torch.from_numpy(vectors), dim=-1).numpy()
         return vectors
 
+    def embed_ids(self, tokens: TokenIds) -> NDArray[np.float32]:
+        """One vector per sequence of token ids, special tokens included, in order and not normalized.
+
+        For servers, which tokenize while the model computes: `tokenizer.encode_ids` makes the ids.
+        """
+        vectors = np.empty((len(tokens), self.width), dtype=np.float32)
+        with self._settings(()) as settings:
+            batches = packed_batches([tokens], settings.tokens)
+            for indices, pooled in run_batches(batches, self._forward(settings.tokens), self.device):
+                vectors[indices] = pooled.numpy()
+        return vectors
+
     def embed_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
         """The vector of every token with its offsets in the text, special tokens included."""
         if self.pooling != "none":

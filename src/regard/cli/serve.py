@@ -1,0 +1,134 @@
+"""`regard serve`: models behind HTTP, for programs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from regard.known import DEFAULT_CAUSAL_LM, DEFAULT_EMBEDDING_MODEL, builtin_names
+
+LIMITS = "Limits"
+COMPUTING = "Computing"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("serve")(serve)
+
+
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL|DIR]...",
+            help="Model folders, hub names or built-in names; NAME=DIR chooses the name for clients. Default: a "
+            "built-in encoder and generator.",
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0 needs --api-key-file.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", "-p", metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8000,
+    api_key_file: Annotated[
+        str | None,
+        typer.Option("--api-key-file", metavar="FILE", help="Keys, one per line; clients send one as Bearer token."),
+    ] = None,
+    max_concurrent_requests: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Requests held at once; others get 429 with Retry-After.", rich_help_panel=LIMITS
+        ),
+    ] = 64,
+    max_client_requests: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Requests held at once of one client, a key or else a connection; 0: three quarters of all.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = 0,
+    max_body_bytes: Annotated[
+        int, typer.Option(metavar="N", min=1000, help="Largest body; larger ones get 413.", rich_help_panel=LIMITS)
+    ] = 4_000_000,
+    max_client_batch_size: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Texts per request; more get 422.", rich_help_panel=LIMITS)
+    ] = 2048,
+    request_timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.01, help="For an answer; slower ones become 504.", rich_help_panel=LIMITS
+        ),
+    ] = 60.0,
+    body_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="For a body; slower ones get 408.", rich_help_panel=LIMITS)
+    ] = 5.0,
+    auto_truncate: Annotated[
+        bool,
+        typer.Option(
+            help="Cut texts that are too long for a model unless a request says otherwise; else they get 413.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = False,
+    threads: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="Threads per model; 0: as many as cores.", rich_help_panel=COMPUTING),
+    ] = 0,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, mps or xpu.", rich_help_panel=COMPUTING)
+    ] = "auto",
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PRECISION",
+            help="fp32, bf16, int8 or auto. Default: fp32 on a CPU, bf16 on a GPU that has it.",
+            rich_help_panel=COMPUTING,
+        ),
+    ] = None,
+    max_batch_tokens: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Tokens of all requests that are computed together; 0: what suits the device.",
+            rich_help_panel=COMPUTING,
+        ),
+    ] = 0,
+    log_requests: Annotated[
+        bool, typer.Option(help="Write a line of JSON about each request to stderr, without texts and keys.")
+    ] = True,
+) -> None:
+    """Serve models over HTTP to programs: OpenAI's API, Text Embeddings Inference's, and every verb at /v1/VERB.
+
+    Each model runs in a process of its own; requests of many clients are computed together. SIGTERM or Ctrl-C stops
+    accepting requests, answers those in flight, and exits with 0. The server listens on this machine only, unless
+    --host says otherwise; then every request needs a key, because anyone who can reach the port could use the models.
+
+    regard serve ./my-model regard-gpt --port 8000
+    """
+    from regard.server.endpoint import Limits
+    from regard.server.run_server import run_server
+    from regard.server.served_models import ModelOptions
+
+    default = [name for name in (DEFAULT_EMBEDDING_MODEL, DEFAULT_CAUSAL_LM) if name in builtin_names()]
+    run_server(
+        list(dict.fromkeys(models or default)),
+        host=host,
+        port=port,
+        api_key_file=api_key_file,
+        limits=Limits(
+            max_concurrent_requests=max_concurrent_requests,
+            max_client_requests=max_client_requests or max(1, max_concurrent_requests * 3 // 4),
+            max_body_bytes=max_body_bytes,
+            max_client_batch_size=max_client_batch_size,
+            request_timeout=request_timeout,
+            body_timeout=body_timeout,
+        ),
+        options=ModelOptions(threads=threads, device=device, precision=precision, max_batch_tokens=max_batch_tokens),
+        auto_truncate=auto_truncate,
+        log_requests=log_requests,
+        on_message=partial(print, flush=True),
+    )

@@ -1,0 +1,21 @@
+"""The endpoints that `regard serve` and the studio share: the protocols of existing clients, and metrics."""
+
+from __future__ import annotations
+
+from starlette.routing import Route
+
+from regard.server.endpoint import Gate
+from regard.server.metrics import ServerMetrics
+from regard.server.openai_routes import OpenAIRoutes
+from regard.server.served_models import ModelDirectory
+from regard.server.tei_routes import TeiRoutes
+
+
+def api_routes(
+    models: ModelDirectory, gate: Gate, metrics: ServerMetrics, *, auto_truncate: bool = False
+) -> list[Route]:
+    return [
+        *TeiRoutes(models, gate, auto_truncate=auto_truncate).routes(),
+        *OpenAIRoutes(models, gate).routes(),
+        Route("/metrics", metrics.respond),
+    ]

@@ -1,0 +1,246 @@
+"""What a served model computes in batches: vectors of texts, and outputs of its task head. Runs in the model's process.
+
+A service converts the arguments of a request to parts (`prepare`, in the thread that reads requests), computes the
+parts of many requests together (`compute`), and makes the reply of a request of the results of its parts (`finish`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.data.examples import TextExample
+from regard.errors import InputError
+from regard.inference.embedding.embedder import EmbeddingEngine, load_engine
+from regard.inference.search.rerank import check_reranker
+from regard.server.request_errors import invalid, too_long
+from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
+from regard.tasks.fine_tuned_model import FineTunedModel
+from regard.tasks.task import TaskInput
+from regard.text import TokenIds
+
+PART_TOKENS = 256  # of a request with many texts that are computed at once, so that others get their turn
+LABEL_TASKS = ("classify", "pair")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request that is ready to be computed: parts with their numbers of tokens, and how to make the reply."""
+
+    parts: list[tuple[int, Any]]
+    finish: Callable[[list[Any]], Any]
+    tokens: int
+
+
+class BatchService(Protocol):
+    """`kind` names what shares a batch of at most `max_tokens` tokens."""
+
+    kind: str
+    max_tokens: int
+
+    def prepare(self, arguments: Mapping[str, Any]) -> Prepared: ...
+
+    def compute(self, contents: Sequence[Any]) -> list[Any]: ...
+
+
+class EmbeddingService:
+    """Vectors of texts or of token ids.
+
+    Arguments: `inputs` (strings, or lists of ids without special tokens), `truncate`, `normalize`, `dimensions`, and
+    `param`, the field that errors name. The reply is the bytes of a float32 array, and its number of columns.
+    """
+
+    kind = "embed"
+
+    def __init__(self, loaded: LoadedModel, *, precision: str | None = None, max_tokens: int = 0) -> None:
+        self.engine: EmbeddingEngine = load_engine(loaded, normalize=False, precision=precision)
+        self.engine.choose_precision(["The quick brown fox jumps over the lazy dog."])
+        self.max_tokens = max_tokens or (1024 if self.engine.device.type == "cpu" else 1 << 14)
+        around = self.engine.tokenizer.encode("")
+        self._special = [around.ids[:1], around.ids[1:]] if len(around.ids) == 2 else [around.ids, []]
+
+    def warm_up(self) -> None:
+        """Compute batches of several sizes, so that the first requests do not wait for compiled kernels."""
+        for count in (1, 2, 4, 8, 16):
+            self.engine.embed_ids(self.engine.tokenizer.encode_ids(["a text of a few words"] * count))
+
+    def prepare(self, arguments: Mapping[str, Any]) -> Prepared:
+        inputs, limit = arguments["inputs"], self.engine.max_length
+        if inputs and not isinstance(inputs[0], str):
+            tokens = self._from_ids(inputs, arguments)
+        elif arguments["truncate"] or limit is None:
+            tokens = self.engine.tokenizer.encode_ids(inputs, max_length=limit)
+        else:
+            tokens = self.engine.tokenizer.encode_ids(inputs)
+            self._check_length(tokens, arguments["param"])
+        empty = np.flatnonzero(tokens.lengths == 0)
+        if len(empty):
+            raise invalid(f"input {int(empty[0])} has no tokens for this model", param=arguments["param"])
+        dimensions = arguments.get("dimensions")
+        if dimensions is not None and dimensions > self.engine.width:
+            raise invalid(
+                f"dimensions is {dimensions}; expected at most {self.engine.width}, those of the model",
+                param="dimensions",
+            )
+        normalize = bool(arguments["normalize"])
+
+        def finish(results: list[NDArray[np.float32]]) -> tuple[bytes, int]:
+            vectors = results[0] if len(results) == 1 else np.concatenate(results)
+            if dimensions is not None:
+                vectors = vectors[:, :dimensions]
+            if normalize:
+                vectors = vectors / np.maximum(np.sqrt(np.square(vectors).sum(-1, keepdims=True)), 1e-12)
+            return vectors.astype(np.float32, copy=False).tobytes(), vectors.shape[1]
+
+        total = int(tokens.lengths.sum())
+        return Prepared(_split_tokens(tokens, total), finish, total)
+
+    def compute(self, contents: Sequence[TokenIds]) -> list[NDArray[np.float32]]:
+        tokens = contents[0]
+        if len(contents) > 1:
+            tokens = TokenIds(
+                np.concatenate([one.ids for one in contents]),
+                np.concatenate([one.lengths for one in contents]),
+                np.concatenate([one.num_truncated for one in contents]),
+            )
+        vectors = self.engine.embed_ids(tokens)
+        return np.split(vectors, np.cumsum([len(one) for one in contents])[:-1])
+
+    def _check_length(self, tokens: TokenIds, param: str) -> None:
+        longest = int(tokens.lengths.max()) if len(tokens) else 0
+        if self.engine.max_length is not None and longest > self.engine.max_length:
+            raise too_long(
+                f"{param} must have at most {self.engine.max_length} tokens for this model, found {longest}; shorten "
+                "the text, or set truncate to true",
+                param=param,
+            )
+
+    def _from_ids(self, rows: Sequence[Sequence[int]], arguments: Mapping[str, Any]) -> TokenIds:
+        """Ids as clients count them: the special tokens around them are added."""
+        size = int(self.engine.model.config.vocab_size)  # type: ignore[union-attr, arg-type]
+        before, after = self._special
+        for index, row in enumerate(rows):
+            if not row or not all(0 <= number < size for number in row):
+                raise invalid(f"input {index} should be token ids from 0 to {size - 1:,}", param=arguments["param"])
+        tokens = TokenIds.from_lists([[*before, *row, *after] for row in rows])
+        self._check_length(tokens, arguments["param"])
+        return tokens
+
+
+class TaskService:
+    """Outputs of the head of a model that was fine-tuned to classify texts or to score pairs.
+
+    Arguments: `texts`, a list of pairs (text, second text or None); `truncate`; `raw_scores`; `param`; and `rerank`,
+    whether the reply is one score per pair or, for each text, every label with its score.
+    """
+
+    kind = "task"
+
+    def __init__(self, fine_tuned: FineTunedModel, *, max_tokens: int = 0) -> None:
+        if not isinstance(fine_tuned.model, EncoderWithHead) or fine_tuned.task.name not in (*LABEL_TASKS, "regress"):
+            raise InputError(f"a model for {fine_tuned.task.name} has neither labels nor scores of texts")
+        self.fine_tuned, self.task = fine_tuned, fine_tuned.task
+        self.model, self.builder = fine_tuned.model, fine_tuned.input_builder
+        self.max_tokens = max_tokens or (1024 if fine_tuned.device.type == "cpu" else 1 << 14)
+
+    @property
+    def predicts(self) -> bool:
+        return self.task.name in LABEL_TASKS
+
+    @property
+    def reranks(self) -> bool:
+        try:
+            check_reranker(self.fine_tuned)
+        except InputError:
+            return False
+        return True
+
+    def prepare(self, arguments: Mapping[str, Any]) -> Prepared:
+        pairs, param = arguments["texts"], arguments["param"]
+        wanted = self.task.num_texts
+        for index, (_, second) in enumerate(pairs):
+            if wanted is not None and (second is None) != (wanted == 1):
+                raise invalid(
+                    f"input {index} should be {'one text' if wanted == 1 else 'a pair of texts'}, as this model was "
+                    f"trained for {self.task.name}",
+                    param=param,
+                )
+        examples = [TextExample(text, second) for text, second in pairs]
+        inputs: list[TaskInput] = self.task.preprocess(examples, self.builder)
+        cut = next((i for i, one in enumerate(inputs) if any(row.num_truncated for row in one.sequences)), None)
+        if cut is not None and not arguments["truncate"]:
+            raise too_long(
+                f"{param} must have at most {self.fine_tuned.length} tokens for this model, and input {cut} has more; "
+                "shorten it, or set truncate to true",
+                param=param,
+            )
+        finish = self._scores if arguments["rerank"] else self._labels
+        raw = bool(arguments["raw_scores"])
+        return Prepared(_split_inputs(inputs), lambda results: finish(results, raw), sum(map(len, inputs)))
+
+    def compute(self, contents: Sequence[Sequence[TaskInput]]) -> list[list[torch.Tensor]]:
+        inputs = [one for part in contents for one in part]
+        logits: list[torch.Tensor] = [torch.empty(0)] * len(inputs)
+        device = self.fine_tuned.device
+        precision = self.fine_tuned.computing_precision(device)
+        if precision == "auto":
+            precision = self.fine_tuned.choose_precision(inputs)
+        with torch.inference_mode():
+            for index, output in compute_logits(self.model, inputs, device, precision=precision):
+                logits[index] = output
+        ends = np.cumsum([len(part) for part in contents]).tolist()
+        return [logits[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+    def _labels(self, results: list[list[torch.Tensor]], raw: bool) -> list[list[tuple[str, float]]]:
+        """Each label with its score, the highest first."""
+        logits = torch.cat([row for part in results for row in part]).double()
+        multi_label = getattr(self.task, "multi_label", False)
+        scores = logits if raw else logits.sigmoid() if multi_label else logits.softmax(-1)
+        labels = self.fine_tuned.labels
+        return [
+            sorted(zip(labels, row, strict=True), key=lambda entry: entry[1], reverse=True) for row in scores.tolist()
+        ]
+
+    def _scores(self, results: list[list[torch.Tensor]], raw: bool) -> list[float]:
+        """The log-odds of the positive class, or the number that a regression predicts; a sigmoid unless `raw`."""
+        logits = torch.cat([row for part in results for row in part]).double()
+        scores = logits[:, 0]
+        if self.task.name != "regress":
+            labels = self.fine_tuned.labels
+            positive = labels.index(getattr(self.task, "positive_label", None) or labels[-1])
+            scores = logits[:, positive] - logits[:, 1 - positive]
+        found: list[float] = (scores if raw else scores.sigmoid()).tolist()
+        return found
+
+
+def _split_tokens(tokens: TokenIds, total: int) -> list[tuple[int, TokenIds]]:
+    """Consecutive texts in parts of about PART_TOKENS tokens."""
+    if total <= PART_TOKENS or len(tokens) == 1:
+        return [(total, tokens)]
+    ends = np.cumsum(tokens.lengths)
+    parts, start = [], 0
+    while start < len(tokens):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + PART_TOKENS, side="right")))
+        last = int(ends[stop - 1])
+        part = TokenIds(tokens.ids[before:last], tokens.lengths[start:stop], tokens.num_truncated[start:stop])
+        parts.append((last - before, part))
+        start = stop
+    return parts
+
+
+def _split_inputs(inputs: Sequence[TaskInput]) -> list[tuple[int, list[TaskInput]]]:
+    parts: list[tuple[int, list[TaskInput]]] = []
+    for one in inputs:
+        if parts and parts[-1][0] + len(one) <= PART_TOKENS:
+            parts[-1][1].append(one)
+            parts[-1] = parts[-1][0] + len(one), parts[-1][1]
+        else:
+            parts.append((len(one), [one]))
+    return parts

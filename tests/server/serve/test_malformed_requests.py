@@ -1,0 +1,33 @@
+"""Malformed requests in a cut-down form; `python -m benchmarks.serve --only fuzz` sends 10,000."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.serve_fuzz import fuzz
+from benchmarks.serve_process import ServerProcess
+
+FIRST, SECOND = 200, 300
+
+
+def check(found: dict[str, Any]) -> None:
+    assert found["wrong"] == []  # no 5xx, no reset, no connection without an answer
+    assert {"400", "401", "404", "413", "422"} <= set(found["statuses"])
+    assert found["growth MB"] < 50, found["memory MB"]
+
+
+def test_every_malformed_request_gets_an_answer(server: ServerProcess, model_folders: dict[str, Path]) -> None:
+    """The first requests bring every process to the memory that it keeps; a leak would show in the second round."""
+    assert asyncio.run(fuzz(server, [*model_folders], FIRST, seed=1))["wrong"] == []
+    check(asyncio.run(fuzz(server, [*model_folders], SECOND)))
+    assert server.ask("/health")[0] == 200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_ten_thousand_malformed_requests(server: ServerProcess, model_folders: dict[str, Path]) -> None:
+    check(asyncio.run(fuzz(server, [*model_folders], 10_000, seed=1)))

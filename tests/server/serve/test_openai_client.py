@@ -1,0 +1,228 @@
+"""The official `openai` client against a running server: embeddings, completions, models and errors."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import regard
+from benchmarks.serve_process import ServerProcess
+from tests.server.serve.conftest import EMBED, GPT, KEY, TEXTS
+
+openai = pytest.importorskip("openai")
+
+
+@pytest.fixture(scope="module")
+def client(server: ServerProcess) -> Iterator[Any]:
+    with openai.OpenAI(base_url=f"{server.address}/v1", api_key=KEY, max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def vectors(model_folders: dict[str, Path]) -> Any:
+    """The library's vectors of TEXTS."""
+    return regard.embed(TEXTS, model=str(model_folders[EMBED]), normalize=True).vectors
+
+
+def cosines(first: Any, second: Any) -> Any:
+    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    return (first * second).sum(-1) / np.linalg.norm(first, axis=-1) / np.linalg.norm(second, axis=-1)
+
+
+# -- embeddings
+
+
+@pytest.mark.parametrize("encoding", ["float", "base64", None])
+def test_embeddings_equal_the_library(client: Any, vectors: Any, encoding: str | None) -> None:
+    options = {} if encoding is None else {"encoding_format": encoding}
+    answer = client.embeddings.create(model=EMBED, input=TEXTS, **options)
+    assert answer.object == "list" and answer.model == EMBED
+    assert [one.index for one in answer.data] == list(range(len(TEXTS)))
+    found = [one.embedding for one in answer.data]
+    if encoding == "base64":  # the client decodes it only if it has asked for it on its own
+        found = [np.frombuffer(base64.b64decode(one), np.float32) for one in found]
+    assert np.allclose(cosines(found, vectors), 1.0, atol=1e-5, rtol=0)
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens > len(TEXTS)
+
+
+def test_one_text_and_a_list_of_one_are_the_same(client: Any, vectors: Any) -> None:
+    one = client.embeddings.create(model=EMBED, input=TEXTS[0], encoding_format="float").data
+    listed = client.embeddings.create(model=EMBED, input=[TEXTS[0]], encoding_format="float").data
+    assert len(one) == len(listed) == 1
+    assert np.allclose(cosines(one[0].embedding, listed[0].embedding), 1.0, atol=1e-5, rtol=0)
+    assert np.allclose(cosines(one[0].embedding, vectors[0]), 1.0, atol=1e-5, rtol=0)
+
+
+def test_dimensions_cut_and_normalize(client: Any, vectors: Any) -> None:
+    answer = client.embeddings.create(model=EMBED, input=TEXTS, dimensions=8, encoding_format="float")
+    found = np.array([one.embedding for one in answer.data])
+    assert found.shape == (len(TEXTS), 8)
+    assert np.allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-5)
+    assert np.allclose(cosines(found, vectors[:, :8]), 1.0, atol=1e-5, rtol=0)
+
+
+def test_tokens_are_as_good_as_texts(client: Any, vectors: Any, model_folders: dict[str, Path]) -> None:
+    _, tokenizer = regard.load(model_folders[EMBED])
+    ids = [tokenizer.encode(text).ids[1:-1] for text in TEXTS]  # clients count without the special tokens
+    answer = client.embeddings.create(model=EMBED, input=ids, encoding_format="float")
+    assert np.allclose(cosines([one.embedding for one in answer.data], vectors), 1.0, atol=1e-5, rtol=0)
+    single = client.embeddings.create(model=EMBED, input=ids[2], encoding_format="float")
+    assert len(single.data) == 1 and cosines(single.data[0].embedding, vectors[2]) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_many_clients_in_one_batch_get_their_own_vectors(client: Any, model_folders: dict[str, Path]) -> None:
+    texts = [f"{text} and {number} more" for number in range(24) for text in TEXTS]
+    expected = regard.embed(texts, model=str(model_folders[EMBED]), normalize=True).vectors
+
+    def ask(number: int) -> Any:
+        count = 1 + number % 3
+        answer = client.embeddings.create(model=EMBED, input=texts[number : number + count], encoding_format="float")
+        return np.array([one.embedding for one in answer.data]), expected[number : number + count]
+
+    with ThreadPoolExecutor(16) as pool:
+        for found, reference in pool.map(ask, range(len(texts) - 3)):
+            assert np.allclose(cosines(found, reference), 1.0, atol=1e-5, rtol=0)
+
+
+# -- completions
+
+
+def complete(client: Any, **options: Any) -> Any:
+    return client.completions.create(
+        **{"model": GPT, "prompt": "the film", "max_tokens": 8, "temperature": 0, **options}
+    )
+
+
+def test_a_greedy_completion_equals_the_library(client: Any, model_folders: dict[str, Path]) -> None:
+    answer = complete(client)
+    (choice,) = answer.choices
+    result = regard.generate("the film", model=str(model_folders[GPT]), max_new_tokens=8, temperature=0.0)
+    assert answer.object == "text_completion" and answer.model == GPT and choice.index == 0
+    assert choice.text and choice.text == result.to_dict()["texts"][0]["text"]
+    assert choice.finish_reason in ("length", "stop")
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert 0 < answer.usage.completion_tokens <= 8
+
+
+def test_the_same_seed_gives_the_same_text(client: Any) -> None:
+    first, second = (complete(client, temperature=1.0, seed=7, max_tokens=20).choices[0].text for _ in range(2))
+    others = {complete(client, temperature=1.0, seed=seed, max_tokens=20).choices[0].text for seed in range(8)}
+    assert first == second and len(others) > 1
+
+
+def test_a_stop_text_ends_the_completion_before_it(client: Any) -> None:
+    whole = complete(client, max_tokens=12).choices[0].text
+    stop = whole[len(whole) // 2 : len(whole) // 2 + 2]
+    choice = complete(client, max_tokens=12, stop=[stop, "never"]).choices[0]
+    assert choice.text == whole[: whole.index(stop)] and choice.finish_reason == "stop"
+    assert complete(client, max_tokens=12, stop=stop).choices[0].text == choice.text
+
+
+def test_logprobs(client: Any) -> None:
+    choice = complete(client, logprobs=3, max_tokens=5).choices[0]
+    found = choice.logprobs
+    assert len(found.tokens) == len(found.token_logprobs) == len(found.top_logprobs) == len(found.text_offset)
+    assert all(value <= 0 for value in found.token_logprobs)
+    for token, value, top in zip(found.tokens, found.token_logprobs, found.top_logprobs, strict=True):
+        assert len(top) >= 3 and max(top.values()) == pytest.approx(value, abs=1e-4)  # greedy: the best was taken
+        assert top[token] == pytest.approx(value, abs=1e-6)
+    assert complete(client).choices[0].logprobs is None
+
+
+def test_several_prompts_and_choices(client: Any) -> None:
+    prompts = ["the film", "a day"]
+    answer = complete(client, prompt=prompts)
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    alone = [complete(client, prompt=prompt).choices[0].text for prompt in prompts]
+    assert [choice.text for choice in answer.choices] == alone
+    several = complete(client, n=3, temperature=1.0, seed=1)
+    assert len(several.choices) == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0, "seed": 3}, {"stop": ["e"]}])
+def test_a_stream_is_the_completion_in_pieces(client: Any, options: dict[str, Any]) -> None:
+    whole = complete(client, max_tokens=12, **options).choices[0]
+    pieces = list(complete(client, max_tokens=12, stream=True, **options))
+    assert "".join(piece.choices[0].text for piece in pieces if piece.choices) == whole.text
+    reasons = [piece.choices[0].finish_reason for piece in pieces if piece.choices]
+    assert reasons[-1] == whole.finish_reason and not any(reasons[:-1])
+    assert len({piece.id for piece in pieces}) == 1
+
+
+def test_a_stream_can_end_with_usage(client: Any) -> None:
+    pieces = list(complete(client, stream=True, stream_options={"include_usage": True}))
+    usage = complete(client).usage
+    assert pieces[-1].choices == [] and pieces[-1].usage == usage
+
+
+# -- models and errors
+
+
+def test_models(client: Any, model_folders: dict[str, Path]) -> None:
+    listed = client.models.list().data
+    assert {model.id for model in listed} == set(model_folders)
+    assert all(model.object == "model" for model in listed)
+    assert client.models.retrieve(GPT).id == GPT
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("another")
+
+
+def test_a_wrong_key(server: ServerProcess) -> None:
+    wrong = openai.OpenAI(base_url=f"{server.address}/v1", api_key="wrong", max_retries=0)
+    with pytest.raises(openai.AuthenticationError) as error:
+        wrong.embeddings.create(model=EMBED, input="a film")
+    assert KEY not in str(error.value)
+
+
+def test_an_unknown_model(client: Any) -> None:
+    for ask in (client.embeddings.create, client.completions.create):
+        argument = {"input": "a"} if ask == client.embeddings.create else {"prompt": "a"}
+        with pytest.raises(openai.NotFoundError, match="tiny-embd") as error:
+            ask(model="tiny-embd", **argument)
+        assert error.value.code == "model_not_found" and error.value.param == "model"
+
+
+def test_a_model_for_something_else(client: Any) -> None:
+    with pytest.raises((openai.BadRequestError, openai.UnprocessableEntityError), match=EMBED):
+        complete(client, model=EMBED)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("input", []),
+        ("input", ""),
+        ("input", [1, -1]),
+        ("input", {"a": 1}),
+        ("dimensions", 0),
+        ("dimensions", 10_000),
+        ("encoding_format", "hex"),
+    ],
+)
+def test_an_invalid_field_of_embeddings_is_named(client: Any, field: str, value: object) -> None:
+    with pytest.raises(openai.UnprocessableEntityError, match=field) as error:
+        client.embeddings.create(**{"model": EMBED, "input": "a film", field: value})
+    assert (error.value.param or "").split(".")[0] == field
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("max_tokens", -1), ("temperature", -1), ("top_p", 2.0), ("n", 0), ("logprobs", -1), ("stop", 5), ("seed", "x")],
+)
+def test_an_invalid_field_of_completions_is_named(client: Any, field: str, value: object) -> None:
+    with pytest.raises(openai.UnprocessableEntityError, match=field) as error:
+        complete(client, **{field: value})
+    assert (error.value.param or "").split(".")[0] == field
+
+
+def test_a_request_id_comes_back(client: Any) -> None:
+    headers = {"X-Request-Id": "test-4711"}
+    answer = client.embeddings.with_raw_response.create(model=EMBED, input="a film", extra_headers=headers)
+    assert answer.headers["x-request-id"] == "test-4711"
+    assert len(client.models.with_raw_response.list().headers["x-request-id"]) >= 8

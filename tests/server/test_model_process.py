@@ -1,0 +1,92 @@
+"""A model in its own process: answers, a crash, and a model that cannot be loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import regard
+from regard.errors import RegardError
+from regard.server.model_process import ModelProcess
+from regard.server.request_errors import RequestError
+from regard.server.served_models import ModelOptions, ServedModels, model_ids
+
+OPTIONS = {"threads": 1, "device": "cpu", "precision": None, "max_batch_tokens": 0}
+
+
+def setup(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "path": path, "paths": {name: path}, **OPTIONS}
+
+
+def embedding(*texts: str) -> dict[str, Any]:
+    return {"inputs": list(texts), "truncate": True, "normalize": False, "param": "inputs"}
+
+
+def test_answers_a_crash_and_a_restart(tiny_bert_folder: Path) -> None:
+    events: list[str] = []
+
+    async def run() -> None:
+        process = ModelProcess(
+            "tiny", setup("tiny", str(tiny_bert_folder)), on_event=lambda event: events.append(str(event["event"]))
+        )
+        await process.start()
+        try:
+            replies = await asyncio.gather(*(process.call(str(n), "embed", embedding("a good day")) for n in range(20)))
+            expected = regard.Embedder(str(tiny_bert_folder)).transform(["a good day"])
+            for (data, width), timing in replies:
+                vectors = np.frombuffer(data, dtype=np.float32).reshape(-1, width)
+                np.testing.assert_allclose(vectors, expected, atol=1e-5)
+                assert timing.tokens > 3
+            with pytest.raises(RequestError, match="at most") as error:
+                await process.call("a", "embed", {**embedding("a " * 5000), "truncate": False})
+            assert error.value.status == 413
+            waiting = [
+                asyncio.ensure_future(process.call("a", "embed", embedding(*["a good day"] * 500))) for _ in range(30)
+            ]
+            await asyncio.sleep(0)
+            pid = process.pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            answers = await asyncio.gather(*waiting, return_exceptions=True)
+            lost = [one for one in answers if isinstance(one, RequestError)]
+            assert lost and all(one.status == 503 for one in lost)
+            with pytest.raises(RequestError, match="started again"):
+                await process.call("a", "embed", embedding("a"))
+            async with asyncio.timeout(60):
+                while process.state != "ready":
+                    await asyncio.sleep(0.05)
+            assert process.pid != pid and process.in_flight == 0 and process.restarts == 1
+            await process.call("a", "embed", embedding("a"))
+        finally:
+            process.close()
+
+    asyncio.run(run())
+    assert events == ["model_started", "model_ended", "model_started"]
+
+
+def test_a_model_that_cannot_be_loaded_is_one_clear_line(tmp_path: Path) -> None:
+    async def run() -> None:
+        models = ServedModels([f"lost={tmp_path / 'nothing'}"], ModelOptions(device="cpu"))
+        try:
+            await models.start()
+        finally:
+            assert all(process.state == "closed" for process in models.processes.values())
+
+    with pytest.raises(RegardError, match="lost cannot be served") as error:
+        asyncio.run(run())
+    assert "\n" not in str(error.value)
+
+
+def test_models_are_called_by_folder_or_by_the_given_name(tmp_path: Path) -> None:
+    (tmp_path / "one" / "model").mkdir(parents=True)
+    (tmp_path / "two" / "model").mkdir(parents=True)
+    one, two = str(tmp_path / "one" / "model"), str(tmp_path / "two" / "model")
+    assert model_ids([one, f"other={two}", "regard-bert"]) == {"model": one, "other": two, "regard-bert": "regard-bert"}
+    with pytest.raises(RegardError, match="would both be called 'model'; give one of them as NAME="):
+        model_ids([one, two])

@@ -1,0 +1,74 @@
+"""The studio answers programs too: the endpoints of `regard serve` on its own models."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from starlette.applications import Starlette
+
+import regard
+from regard.server.api_keys import ApiKeys
+from regard.server.model_registry import ModelRegistry
+from regard.server.studio import Studio
+from tests.server.conftest import create_app
+from tests.server.test_app import send_request
+
+KEY = "the key of a class"
+
+
+@pytest.fixture(scope="module")
+def registry(tiny_bert_folder: Path) -> ModelRegistry:
+    found = ModelRegistry([str(tiny_bert_folder)])
+    found.start().join()
+    return found
+
+
+@pytest.fixture(scope="module")
+def address(registry: ModelRegistry, run_app: Callable[[Starlette], str]) -> str:
+    return run_app(create_app(registry))
+
+
+def test_vectors_are_those_of_the_library(address: str, tiny_bert_folder: Path) -> None:
+    status, found, headers = send_request(address, "/embed", {"inputs": ["a good day"], "normalize": False})
+    assert status == 200 and headers["x-request-id"]
+    expected = regard.Embedder(str(tiny_bert_folder)).transform(["a good day"])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    model = send_request(address, "/v1/models")[1]["data"][0]["id"]
+    status, found, _ = send_request(address, "/v1/embeddings", {"model": model, "input": "a good day"})
+    assert status == 200 and found["usage"]["total_tokens"] > 3
+    status, found, _ = send_request(address, "/v1/completions", {"model": model, "prompt": "a"})
+    assert status == 422 and "cannot generate text" in found["error"]["message"]
+    status, found, _ = send_request(address, "/health")
+    assert (status, found["status"]) == (200, "ok")
+    assert "/embed" in send_request(address, "/openapi.json")[1]["paths"]
+    assert "te_embed_success" in send_request(address, "/metrics")[1]
+
+
+def test_the_page_and_programs_take_turns_with_a_model(address: str, registry: ModelRegistry) -> None:
+    (entry,) = registry.entries.values()
+    answers: list[int] = []
+    with entry.lock:  # as a verb of the page holds it
+        thread = threading.Thread(target=lambda: answers.append(send_request(address, "/embed", {"inputs": "a"})[0]))
+        thread.start()
+        thread.join(0.3)
+        assert not answers
+    thread.join(20)
+    assert answers == [200]
+
+
+def test_keys_replace_the_token(registry: ModelRegistry, run_app: Callable[[Starlette], str]) -> None:
+    from regard.server import app
+
+    address = run_app(app.create_app(Studio(registry), token="unused", keys=ApiKeys([KEY]), hosts=["*"]))
+    for path in ("/v1/models", "/api/models"):
+        assert send_request(address, path)[0] == 401
+        assert send_request(address, path, headers={"Authorization": "Bearer unused"})[0] == 401
+        assert send_request(address, path, headers={"Authorization": f"Bearer {KEY}", "Host": "a.class"})[0] == 200
+    status, text, _ = send_request(address, "/")
+    assert status == 401 and '<form action="/"' in text
+    status, _, headers = send_request(address, f"/?token={KEY.replace(' ', '+')}")
+    assert status == 303 and "HttpOnly" in headers["set-cookie"]
