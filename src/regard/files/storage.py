@@ -234,9 +234,6 @@ class _RemoteFile(io.RawIOBase):
         with _errors(self._location):
             return int(self._file.seek(offset, whence))
 
-    def tell(self) -> int:
-        return int(self._file.tell())
-
     def size(self) -> int:
         """Return the size of the file in bytes."""
         return int(self._file.size())
@@ -379,8 +376,8 @@ def _list_remote(location: _Location) -> list[str]:
     first = next(index for index, part in enumerate(parts) if is_pattern(part))
     base = location._replace(path="/".join(parts[:first]))
     matches = _glob_expression(parts).fullmatch
-    inside = _objects(base, recursive=first < len(parts) - 1 or parts[-1] == "**")
-    return [f"{location.scheme}://{name}" for name in inside if matches(name)]
+    found = _objects(base, recursive=first < len(parts) - 1 or parts[-1] == "**")
+    return [f"{location.scheme}://{name}" for name in found if matches(name)]
 
 
 def _objects(folder: _Location, *, recursive: bool = True) -> list[str]:
