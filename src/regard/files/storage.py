@@ -123,7 +123,7 @@ def open_input(address: Address) -> BinaryIO:
             raise InputError(f"{address} cannot be read: {error.strerror or error}") from None
     with _errors(location):
         file = _filesystem(location).open_input_file(location.path)
-    return cast("BinaryIO", io.BufferedReader(_RemoteFile(file, location), BUFFER))
+    return cast("BinaryIO", io.BufferedReader(RemoteFile(file, location), BUFFER))
 
 
 def read_bytes(address: Address) -> bytes:
@@ -214,7 +214,7 @@ def remove(address: Address) -> None:
             _filesystem(location).delete_dir(location.path)
 
 
-class _RemoteFile(io.RawIOBase):
+class RemoteFile(io.RawIOBase):
     """A file of pyarrow whose errors are RegardErrors: an OSError in a reader would be taken for a damaged file."""
 
     def __init__(self, file: Any, location: _Location) -> None:
