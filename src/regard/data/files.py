@@ -70,7 +70,7 @@ def is_rereadable(path: str | os.PathLike[str]) -> bool:
     """Return whether an input can be read more than once: files, folders and globs, but not standard input or pipes."""
     if os.fspath(path) == STANDARD_INPUT:
         return False
-    return os.path.isfile(path) or os.path.isdir(path) or storage.is_remote(path) or _is_glob(path)
+    return os.path.isfile(path) or os.path.isdir(path) or storage.is_remote(path) or is_glob(path)
 
 
 def files_of(path: str | os.PathLike[str]) -> list[str] | None:
@@ -80,12 +80,12 @@ def files_of(path: str | os.PathLike[str]) -> list[str] | None:
     """
     if os.fspath(path) == STANDARD_INPUT or is_descriptor(path) or os.path.isfile(path):
         return None
-    if not (storage.is_remote(path) or os.path.isdir(path) or _is_glob(path)):
+    if not (storage.is_remote(path) or os.path.isdir(path) or is_glob(path)):
         return None
     found = storage.list_files(path)
     if found == [storage.normalize(path)]:
         return None
-    if _is_glob(path):
+    if is_glob(path):
         return found
     rows = [file for file in found if content_suffix(file) in ROW_SUFFIXES]
     if not rows:
@@ -96,7 +96,8 @@ def files_of(path: str | os.PathLike[str]) -> list[str] | None:
     return rows
 
 
-def _is_glob(path: str | os.PathLike[str]) -> bool:
+def is_glob(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a pattern for files, and not the name of one that has such characters."""
     return storage.is_pattern(path) and not os.path.exists(path)
 
 

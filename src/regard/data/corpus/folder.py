@@ -32,6 +32,7 @@ from regard.files.checksums import Verify, find_damage, sha256_of
 from regard.files.disk import atomic_write
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.files.output_folder import LOCK, describe_changes, foreign_entries, remove_files
+from regard.files.storage import FileIdentity, is_remote, normalize
 from regard.text import Tokenizer
 from regard.text.tokenizer import TOKENIZER_FILES
 
@@ -286,8 +287,11 @@ def _reason(error: ValidationError) -> str:
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
-def source_of(path: Path) -> SourceFile:
-    return SourceFile(path.as_posix(), path.stat().st_size, sha256_of(path))
+def source_of(path: str | Path, identity: FileIdentity) -> SourceFile:
+    """Describe a source. A file of an object store is identified by its ETag: hashing it would mean to fetch it."""
+    if is_remote(path):
+        return SourceFile(normalize(path), identity.size, f"etag:{identity.version}")
+    return SourceFile(Path(path).as_posix(), identity.size, sha256_of(Path(path)))
 
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, FileState]:

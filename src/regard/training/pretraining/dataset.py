@@ -20,6 +20,7 @@ from regard.events import Event, Note, Progress, map_events
 from regard.files.checksums import Verify
 from regard.files.disk import replace_folder
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
+from regard.files.storage import file_identity
 from regard.models.family import describe_family
 from regard.text import Tokenizer
 from regard.training.events import Events
@@ -144,13 +145,18 @@ def _tokenizer(config: PretrainingConfig, sources: Sequence[str], folder: Path) 
 
 def _origin(config: PretrainingConfig, sources: Sequence[str]) -> dict[str, Any]:
     """Everything the vocabulary depends on; of files size and time, so at worst it is trained again."""
-    states = [(str(path), path.stat()) for path in find_sources(sources).files]
+    states = [(str(path), file_identity(path)) for path in find_sources(sources).files]
     return {
         "settings": config.vocabulary.model_dump(),
         "sentinels": config.recipe.objective == "span-corruption",
         "positions": config.model.max_position_embeddings,
-        "sources": [[name, state.st_size, state.st_mtime_ns] for name, state in states],
+        "sources": [[name, state.size, _time_or_tag(state.version)] for name, state in states],
     }
+
+
+def _time_or_tag(version: str) -> int | str:
+    """The time of modification as a number, as earlier versions of Regard wrote it."""
+    return int(version) if version.isdecimal() else version
 
 
 def _digest(corpora: Sequence[Corpus], *, whole: bool) -> str:
