@@ -3,6 +3,7 @@
 manifest.json   sources, tokenizer and settings; also lists the shards when the corpus is finished
 report.json     counts and speed of the build
 tokenizer/      for Tokenizer.open
+vocabulary/     the same tokenizer and what it was trained on, if it was trained for this corpus
 shard-000000/   and so on, each written atomically:
   tokens.bin      all token ids: little-endian uint16, or uint32 for large vocabularies
   sentences.npy   int64, offset of each sentence in tokens.bin, followed by the number of tokens
@@ -41,11 +42,13 @@ REMEDY = "build the corpus again from its sources: only missing and damaged shar
 MANIFEST = "manifest.json"
 REPORT = "report.json"
 TOKENIZER = "tokenizer"
+VOCABULARY = "vocabulary"
+ORIGIN = "origin.json"  # how and on what a vocabulary was trained
 FORMAT = 1
 MAX_MANIFEST = 1 << 30  # bytes; a thousand files or shards need half a megabyte
 SHARD_FILES = (TOKENS, SENTENCES, DOCUMENTS, RECORD)
 SHARD = re.compile(r"shard-(\d{6,})")
-CORPUS_NAMES = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{SHARD.pattern}|\..+\.partial(\.\w+)?")
+CORPUS_NAMES = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{VOCABULARY}|{SHARD.pattern}|\..+\.partial(\.\w+)?")
 Ids = NDArray[Any]
 Count = Annotated[int, Field(strict=True, ge=0)]
 FileState = tuple[Count, str]  # size, SHA-256
@@ -350,6 +353,8 @@ def refuse_foreign_files(folder: Path) -> None:
     The manifest is written first, so files in a folder without one were not written by Regard.
     """
     names = foreign_entries(folder)
+    if names == [VOCABULARY] and (folder / VOCABULARY / ORIGIN).is_file():  # trained, but nothing is encoded yet
+        return
     foreign = [name for name in names if MANIFEST not in names or not CORPUS_NAMES.fullmatch(name)]
     if foreign:
         raise InputError(
