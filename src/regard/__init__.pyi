@@ -624,6 +624,7 @@ def pretrain(
     budget: str | None = None,
     start: str = '',
     verify: Literal['auto', 'always'] = 'auto',
+    cache_size: str = '16GiB',
     on_event: Callable[[Event], object] | None = None,
 ) -> PretrainingResult:
     """Pretrain a BERT (masked tokens, next sentence), a GPT (next token), a T5 (dropped spans) or an ELMo (next and"""

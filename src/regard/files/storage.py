@@ -185,16 +185,17 @@ def write_bytes(address: Address, data: bytes) -> None:
         path.write_bytes(data)
 
 
-def fetch(address: Address, path: Address) -> None:
-    """Copy a file of an object store to a local path, which appears when it is complete."""
+def fetch(address: Address, path: Path) -> None:
+    """Copy a file of an object store to a local path, which exists in parts until it is complete."""
     location = _location(address)
     if location is None:
         raise InputError(f"{address} is not on an object store; there is nothing to fetch")
+    _import_pyarrow(location.address)
     from pyarrow import fs
 
-    with replace_file(path) as temporary, _errors(location):
+    with _errors(location):
         fs.copy_files(
-            location.path, str(temporary), source_filesystem=_filesystem(location),
+            location.path, str(path), source_filesystem=_filesystem(location),
             destination_filesystem=fs.LocalFileSystem(), chunk_size=BUFFER,
         )  # fmt: skip
 

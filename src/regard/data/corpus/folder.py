@@ -166,8 +166,8 @@ class Shard:
         for name, problem in find_damage(folder, record.files, verify="never").items():
             raise InputError(f"{folder / name} {problem}; {REMEDY}")
         counts = record.counts
-        tokens = _memory_map(folder / TOKENS, dtype)
-        sentences, documents = _memory_map(folder / SENTENCES), _memory_map(folder / DOCUMENTS)
+        tokens = memory_map(folder / TOKENS, dtype)
+        sentences, documents = memory_map(folder / SENTENCES), memory_map(folder / DOCUMENTS)
         sizes = [len(tokens), len(sentences) - 1, len(documents) - 1, int(sentences[-1]), int(documents[-1])]
         expected = [counts.tokens, counts.sentences, counts.documents, counts.tokens, counts.sentences]
         if sizes != expected:
@@ -175,7 +175,8 @@ class Shard:
         return cls(tokens, sentences, documents)
 
 
-def _memory_map(path: Path, dtype: np.dtype[Any] | None = None) -> Ids:
+def memory_map(path: Path, dtype: np.dtype[Any] | None = None) -> Ids:
+    """Map a file: tokens of a type, or else offsets with their own type."""
     try:
         if dtype is not None:
             mapped: Ids = np.memmap(path, dtype=dtype, mode="r")

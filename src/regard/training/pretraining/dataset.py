@@ -9,16 +9,19 @@ from pathlib import Path
 
 from regard.data.corpus import Corpus, CorpusReport
 from regard.data.corpus.folder import MANIFEST, VOCABULARY, OtherCorpus
+from regard.data.corpus.shard_cache import CACHE_BYTES
+from regard.data.files import is_glob
 from regard.errors import InputError
 from regard.events import Note
 from regard.files.checksums import Verify
 from regard.files.json_files import json_bytes
+from regard.files.storage import exists, join
 from regard.text import Tokenizer
 from regard.training.events import Events
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.corpus import check_special_tokens, describe, encode, find_tokenizer
 from regard.training.pretraining.objectives import PretrainingDataset, objective_class
-from regard.training.pretraining.row_sampler import TokenStream
+from regard.training.pretraining.token_stream import TokenStream
 
 CORPUS, HELD_OUT = "corpus", "heldout"
 
@@ -31,17 +34,19 @@ def prepare(
     held_out: Sequence[str] = (),
     verify: Verify = "auto",
     rebuild: bool = False,
+    cache_bytes: int = CACHE_BYTES,
 ) -> Events[None]:
-    """Prepare the files for `open_dataset`. `sources` are text files and folders, or folders of finished corpora.
+    """Prepare the files for `open_dataset`. `sources` are text files and folders, or folders of finished corpora, on
+    this machine or on an object store, of whose shards `cache_bytes` are kept on the disk.
 
     Finished corpora must match their checksums. Damaged parts of a corpus that this run built are built again; with
     `rebuild` also a corpus of another text or tokenizer, on which nothing was trained yet.
     """
     if _are_corpora(sources):
-        first, *others = (Corpus.open(source, verify=verify) for source in sources)
+        first, *others = (Corpus.open(source, verify=verify, cache_bytes=cache_bytes) for source in sources)
         for corpus in others:
             if corpus.manifest.tokenizer != first.manifest.tokenizer:
-                raise InputError(f"{corpus.folder} has another tokenizer than {first.folder}; build them with one")
+                raise InputError(f"{corpus.name} has another tokenizer than {first.name}; build them with one")
         tokenizer = first.tokenizer
         check_special_tokens(tokenizer, config)
     else:
@@ -65,13 +70,18 @@ def _encode(
 
 
 def open_dataset(
-    config: PretrainingConfig, sources: Sequence[str], output: Path, *, held_out: bool
+    config: PretrainingConfig,
+    sources: Sequence[str],
+    output: Path,
+    *,
+    held_out: bool,
+    cache_bytes: int = CACHE_BYTES,
 ) -> PretrainingDataset:
     """Open the prepared files. Without held-out text of its own, the end of the corpus is held out."""
-    corpora = [
-        Corpus.open(folder, verify="never") for folder in (sources if _are_corpora(sources) else [output / CORPUS])
-    ]
+    folders = sources if _are_corpora(sources) else [output / CORPUS]
+    corpora = [Corpus.open(folder, verify="never", cache_bytes=cache_bytes) for folder in folders]
     text, held = TokenStream.concatenate(*corpora), None
+    text.check_cache(config.data.shuffle_shards)
     if held_out:
         held = TokenStream.concatenate(Corpus.open(output / HELD_OUT, verify="never"))
     else:
@@ -82,7 +92,7 @@ def open_dataset(
 
 
 def _are_corpora(sources: Sequence[str]) -> bool:
-    return bool(sources) and all((Path(source) / MANIFEST).is_file() for source in sources)
+    return bool(sources) and all(not is_glob(source) and exists(join(source, MANIFEST)) for source in sources)
 
 
 def _digest(corpora: Sequence[Corpus], *, whole: bool) -> str:
