@@ -102,7 +102,7 @@ class Corpus:
             reason = str(error).replace(str(folder / MANIFEST), join(address, MANIFEST))
             raise InputError(reason) from None
         corpus = cls(folder, manifest, address=address, cache_bytes=cache_bytes)
-        small = ShardCache(address, folder, tokenizer_paths(manifest), cache_bytes)
+        small = ShardCache(address, folder, tokenizer_paths(manifest), CACHE_BYTES)
         for name in small.files:
             small.path(name)
         if tokenizer_digest(corpus.tokenizer) != manifest.tokenizer:

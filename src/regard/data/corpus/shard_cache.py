@@ -48,6 +48,7 @@ class ShardCache:
         self._pending: dict[str, Future[Path]] = {}
         self._mapped: dict[str, Ids] = {}
         self._kept: frozenset[str] = frozenset()
+        self._arriving: list[int] = []  # sizes of files that are being fetched
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("address", "folder", "files", "limit")}
@@ -119,29 +120,33 @@ class ShardCache:
         path, address = self.folder / name, join(self.address, name)
         size, digest = self.files[name]
         self._make_room(size, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for attempt in range(ATTEMPTS):
-            with suppress(_Damaged), replace_file(path) as temporary:
-                fetch(address, temporary)
-                if temporary.stat().st_size != size or sha256_of(temporary) != digest:
-                    raise _Damaged
-                return path
-            if attempt == ATTEMPTS - 1:
-                break
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for _ in range(ATTEMPTS):
+                with suppress(_Damaged), replace_file(path) as temporary:
+                    fetch(address, temporary)
+                    if temporary.stat().st_size != size or sha256_of(temporary) != digest:
+                        raise _Damaged
+                if self._is_here(name):
+                    return path
+        finally:
+            with self._lock:
+                self._arriving.remove(size)
         raise InputError(f"{address} is damaged: it differs from what the manifest says; upload the corpus again")
 
     def _make_room(self, size: int, name: str) -> None:
         """Delete files, first those that are not asked for and were opened longest ago, until `size` bytes fit."""
         with self._lock:
             files = []
-            for path in self.folder.glob("shard-*/*"):
+            for path in self.folder.glob("shard-*/[!.]*"):
                 with suppress(OSError):
                     state = path.stat()
                     key = path.relative_to(self.folder).as_posix()
                     files.append((key in self._kept, state.st_mtime_ns, state.st_size, key))
-            total = sum(entry[2] for entry in files)
+            self._arriving.append(size)
+            total = sum(entry[2] for entry in files) + sum(self._arriving)
             for _, _, length, key in sorted(files):
-                if total + size <= self.limit:
+                if total <= self.limit:
                     return
                 if key != name:
                     self._mapped.pop(key, None)
