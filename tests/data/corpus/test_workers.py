@@ -137,17 +137,23 @@ def wait_for_the_end_of(pids: list[str]) -> None:
 
 
 def test_a_worker_that_dies_is_reported_and_the_build_can_continue(
-    sources: list[Path], whole: dict[str, bytes], wordpiece: Tokenizer, tmp_path: Path
+    sources: list[Path], whole: dict[str, bytes], wordpiece: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
     before = children()
+    send = module._Worker.send
 
-    def kill_a_worker(progress: CorpusProgress) -> None:
-        for pid in children() - before:
-            os.kill(pid, signal.SIGKILL)
+    def kill_first(self: module._Worker, message: tuple[int, object]) -> None:
+        number, job = message
+        if number == 4 and isinstance(job, module.PartJob):
+            self._process.kill()
+            self._process.wait()
+        send(self, message)
 
-    with pytest.raises(RegardError, match=r"ended unexpectedly \(SIGKILL\).*the same command continues"):
-        build_corpus(sources, out, tokenizer=wordpiece, shard_bytes=SMALL, workers=2, on_progress=kill_a_worker)
+    with monkeypatch.context() as patch:
+        patch.setattr(module._Worker, "send", kill_first)
+        with pytest.raises(RegardError, match=r"ended unexpectedly \(SIGKILL\).*the same command continues"):
+            build_corpus(sources, out, tokenizer=wordpiece, shard_bytes=SMALL, workers=2)
     assert children() <= before and not list(out.glob(".parts*"))
     build_corpus(sources, out, tokenizer=wordpiece, shard_bytes=SMALL, workers=2)
     assert contents(out) == whole
