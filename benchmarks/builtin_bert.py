@@ -30,7 +30,7 @@ from regard.models import Bert
 from regard.text import Tokenizer
 from regard.training.pretraining import evaluate
 from regard.training.pretraining.objectives import masking_for
-from regard.training.pretraining.row_sampler import TokenStream
+from regard.training.pretraining.token_stream import TokenStream
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "src" / "regard" / "builtin" / "regard-bert"

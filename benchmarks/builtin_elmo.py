@@ -27,7 +27,7 @@ from regard.data.corpus import Corpus, build_corpus
 from regard.device import choose_device
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.evaluate import bidirectional_scores
-from regard.training.pretraining.row_sampler import TokenStream
+from regard.training.pretraining.token_stream import TokenStream
 from regard.training.run_folder import CONFIG, EVENTS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -56,6 +56,7 @@ from regard.training.cost import CostEstimate
 from regard.training.doctor import DoctorResult
 from regard.training.embedding.run import EmbeddingReport
 from regard.training.finetuning.report import FineTuningReport
+from regard.training.pretraining.corpus import CorpusResult
 from regard.training.pretraining.trainer import PretrainingResult
 from regard.training.translation.trainer import TranslationReport
 from regard.verbs.models import ModelList
@@ -592,6 +593,23 @@ def list_models(
 ) -> ModelList:
     """List the model families and known checkpoints, with their sizes."""
 
+def corpus_build(
+    source: list[str],
+    *,
+    output: str | PathLike[str],
+    family: str = 'bert',
+    tokenizer: str | None = None,
+    vocab_size: int | None = None,
+    key: str = 'text',
+    shard_size: str = '16MiB',
+    settings: list[str] | dict[str, Any] = [],
+    workers: int = 1,
+    restart: bool = False,
+    upload: str | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> CorpusResult:
+    """Encode raw text as token shards, once, for any number of pretraining runs: regard pretrain FAMILY --corpus DIR."""
+
 def pretrain(
     family: str,
     *,
@@ -606,6 +624,7 @@ def pretrain(
     budget: str | None = None,
     start: str = '',
     verify: Literal['auto', 'always'] = 'auto',
+    cache_size: str = '16GiB',
     on_event: Callable[[Event], object] | None = None,
 ) -> PretrainingResult:
     """Pretrain a BERT (masked tokens, next sentence), a GPT (next token), a T5 (dropped spans) or an ELMo (next and"""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # exit code
 MAX_LINE = "64MiB"
+GROUPS = {"corpus": "Prepare raw text for pretraining."}  # help pages of groups that are no verbs themselves
 
 
 def _set_max_line(size: str) -> str:
@@ -77,8 +78,10 @@ def register(app: typer.Typer, verb: Verb) -> None:
         return
     target = app
     if group:
-        groups = [one.typer_instance for one in app.registered_groups if one.name == group]
-        target = groups[0] if groups and groups[0] is not None else app
+        groups = [one.typer_instance for one in app.registered_groups if one.name == group and one.typer_instance]
+        target = groups[0] if groups else typer.Typer(help=GROUPS[group], no_args_is_help=True)
+        if not groups:
+            app.add_typer(target, name=group)
     function = command(verb)
     target.command(name, cls=_variadic_command(verb))(function)
     for alias in verb.aliases:

@@ -45,6 +45,7 @@ VERBS = (
     "ablate",
     "map",
     "models",
+    "corpus_build",
     "pretrain",
     "train",
     "distill",

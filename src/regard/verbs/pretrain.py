@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event
-from regard.verbs.base import Models, argument, option, verb
+from regard.verbs.base import RUN_GROUP, Models, argument, option, verb
 from regard.verbs.train import RunRequest, Settings, is_secondary, settings_option
 
 if TYPE_CHECKING:
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 class PretrainRequest(RunRequest):
     family: str = argument(help="A model family with a pretraining recipe, such as bert or gpt.")
     corpus: list[str] = option(
-        ..., "-c", help="Text files or folders; repeatable. A blank line ends a document.", metavar="FILES", repeat=True
+        ...,
+        "-c",
+        help="Text files, folders or globs, or folders that `regard corpus build` made; also s3://BUCKET/FOLDER. "
+        "Repeatable. A blank line ends a document.",
+        metavar="FILES",
+        repeat=True,
     )
     settings: Settings = settings_option("optimizer.learning_rate=2e-3")
     heldout: list[str] = option(
@@ -26,6 +31,9 @@ class PretrainRequest(RunRequest):
     start: str = option("", help="Continue from this model's weights.", metavar="MODEL")
     verify: Literal["auto", "always"] = option(
         "auto", help="auto: hash corpus files that are new or have changed; always: all files."
+    )
+    cache_size: str = option(
+        "16GiB", help="Disk space for the shards of a corpus on an object store.", metavar="SIZE", group=RUN_GROUP
     )
 
 
@@ -39,6 +47,7 @@ def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None,
     --nproc-per-node N -m regard pretrain ...
     """
     from regard.device import choose_device
+    from regard.files.file_input import parse_size
     from regard.training.pretraining.config import PretrainingConfig
     from regard.training.pretraining.run import pretrain
 
@@ -60,6 +69,7 @@ def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None,
         resume=request.resumes,
         tensorboard=request.tensorboard,
         verify=request.verify,
+        cache_bytes=parse_size(request.cache_size),
         device=choose_device(request.device),
     )
     result._quiet = is_secondary()

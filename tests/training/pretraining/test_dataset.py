@@ -7,13 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from regard.data.corpus import Corpus
 from regard.errors import InputError
 from regard.events import Note, Progress, drain
 from regard.text import Tokenizer
-from regard.training.pretraining import dataset as module
+from regard.training.pretraining import corpus as module
 from regard.training.pretraining import objectives
 from regard.training.pretraining.dataset import open_dataset, prepare
 from regard.training.pretraining.objectives import PretrainingDataset
@@ -59,8 +60,8 @@ def test_evaluation_text(source: Path, unseen: Path, tmp_path: Path) -> None:
 def test_documents_of_a_gpt_have_end_tokens(source: Path, tmp_path: Path) -> None:
     dataset, _ = build_dataset([source], tmp_path, family="gpt")
     end = dataset.tokenizer.eos_token_id
-    assert sum((piece == end).sum() for piece in dataset.text.pieces) == len(dataset.text.documents) - 1
-    assert dataset.held_out.pieces[-1][-1] == end
+    assert sum((np.asarray(piece) == end).sum() for piece in dataset.text.pieces) == len(dataset.text.documents) - 1
+    assert dataset.held_out.pieces[-1][-1:] == [end]
 
 
 def test_a_finished_corpus_is_read_in_place(corpus: Path, tmp_path: Path) -> None:

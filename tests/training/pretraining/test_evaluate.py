@@ -26,8 +26,9 @@ from regard.training.pretraining.evaluate import (
     rows_with_special_tokens,
     span_score,
 )
-from regard.training.pretraining.row_sampler import FOLLOWS, OTHER, TokenStream
+from regard.training.pretraining.row_sampler import FOLLOWS, OTHER
 from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes
+from regard.training.pretraining.token_stream import TokenStream
 from tests.training.pretraining.texts import CLS, DOCUMENTS, FIRST, MASK, SEP, TOKENIZER, token_stream
 
 BOOK = [[3, 4, 5, 2], [6, 1], [4, 4, 4], [7], [2, 2, 2, 2, 2]] * 4

@@ -19,8 +19,8 @@ from regard.training.pretraining.row_sampler import (
     RowSpans,
     SentencePairs,
     TextChunks,
-    TokenStream,
 )
+from regard.training.pretraining.token_stream import TokenStream
 from tests.training.pretraining.texts import DOCUMENTS, token_stream
 
 SEEDS = st.integers(0, (1 << 63) - 1)

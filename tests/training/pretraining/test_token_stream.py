@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from regard.data.corpus import Corpus, build_corpus, train_tokenizer
 from regard.errors import InputError
-from regard.training.pretraining.row_sampler import TokenStream
+from regard.training.pretraining.token_stream import TokenStream
 from tests.training.pretraining.texts import DOCUMENTS, FIRST, original_positions, token_stream
 
 PIECES = st.integers(1, 5)
@@ -117,7 +117,7 @@ def test_an_end_token_follows_each_document(documents: list[list[int]], pieces: 
             expected += range(token, token + size)
             token += size
         expected.append(7)
-    assert [int(token) for piece in text.pieces for token in piece] == expected
+    assert [int(token) for piece in text.pieces for token in np.asarray(piece)] == expected
     assert text.sentences.tolist() == [*sentences, len(expected)]
     assert text.documents.tolist() == [*starts, len(expected)]
     assert text.pieces[0].dtype == before.pieces[0].dtype

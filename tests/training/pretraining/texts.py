@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from regard.training.pretraining.row_sampler import TokenStream
+from regard.training.pretraining.token_stream import TokenStream
 
 FIRST = 10
 PAD, CLS, SEP, MASK = range(4)

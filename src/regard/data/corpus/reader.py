@@ -1,10 +1,12 @@
 """Random access to the documents of a finished corpus, from memory-mapped shards.
 
-A shard is mapped on first access; processes that open the same corpus share its memory pages.
+A shard is mapped on first access; processes that open the same corpus share its memory pages. The shards of a corpus on
+an object store are fetched into a local cache of bounded size (see `shard_cache`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import operator
 import os
 from bisect import bisect_right
@@ -13,22 +15,32 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from regard.data.corpus.folder import (
+    DOCUMENTS,
     MANIFEST,
     REMEDY,
+    SENTENCES,
     TOKENIZER,
+    TOKENS,
     CorpusCounts,
     CorpusManifest,
     Ids,
     Shard,
+    memory_map,
     shard_files,
     shard_folder,
     token_type,
     tokenizer_digest,
     tokenizer_paths,
 )
+from regard.data.corpus.shard_cache import CACHE_BYTES, CachedTokens, ShardCache
 from regard.errors import InputError
-from regard.files.checksums import Verify, find_damage
+from regard.files.checksums import Verify, cache_folder, find_damage
+from regard.files.disk import atomic_write
+from regard.files.storage import is_remote, join, local_path, normalize, read_bytes
 from regard.text import Tokenizer
 
 
@@ -38,9 +50,14 @@ class Corpus:
     Arrays are read-only views of the files; copy them to change them. Pickling stores the folder, not the arrays.
     """
 
-    def __init__(self, folder: Path, manifest: CorpusManifest) -> None:
+    def __init__(
+        self, folder: Path, manifest: CorpusManifest, *, address: str | None = None, cache_bytes: int = CACHE_BYTES
+    ) -> None:
+        self.name = address or str(folder)
         if manifest.shards is None:
-            raise InputError(f"{folder} is an unfinished corpus; build it again with the same settings to finish it")
+            raise InputError(f"{self.name} is an unfinished corpus; build it again with the same settings to finish it")
+        files = shard_files(manifest.shards)
+        self.cache = None if address is None else ShardCache(address, folder, files, cache_bytes)
         self.folder = folder
         self.manifest = manifest
         self.counts = sum((shard.counts for shard in manifest.shards), CorpusCounts())
@@ -50,13 +67,18 @@ class Corpus:
         self._open: list[Shard | None] = [None] * len(manifest.shards)
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, verify: Verify = "auto") -> Corpus:
+    def open(cls, folder: str | os.PathLike[str], *, verify: Verify = "auto", cache_bytes: int = CACHE_BYTES) -> Corpus:
         """Open a corpus made by `build_corpus`. Raises InputError that names a missing or damaged file.
+
+        On an object store, only the manifest and the tokenizer are read here. Shards are fetched when they are needed,
+        compared with their SHA-256, and kept in the user's cache folder, which holds at most `cache_bytes` of them.
 
         With `verify` "auto", the SHA-256 of a file is checked unless it was checked before and its size and
         modification time are the same; "always" checks every file, and "never" compares sizes only.
         """
-        folder = Path(folder).absolute()
+        if is_remote(folder):
+            return cls._open_remote(normalize(folder), cache_bytes)
+        folder = local_path(folder).absolute()
         if not (folder / MANIFEST).is_file():
             raise InputError(f"{folder} is not a corpus: it has no {MANIFEST}; build one with build_corpus")
         corpus = cls(folder, CorpusManifest.read(folder))
@@ -65,6 +87,26 @@ class Corpus:
             raise InputError(f"{folder / name} {problem}; {REMEDY}")
         if verify != "never" and tokenizer_digest(corpus.tokenizer) != corpus.manifest.tokenizer:
             raise InputError(f"{folder / TOKENIZER} is not the tokenizer of this corpus; {REMEDY}")
+        return corpus
+
+    @classmethod
+    def _open_remote(cls, address: str, cache_bytes: int) -> Corpus:
+        content = read_bytes(join(address, MANIFEST))
+        # Of another manifest, the files may differ: each has a folder of its own.
+        folder = cache_folder() / "corpora" / hashlib.sha256(content).hexdigest()[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_write(folder / MANIFEST, content)
+        try:
+            manifest = CorpusManifest.read(folder)
+        except InputError as error:
+            reason = str(error).replace(str(folder / MANIFEST), join(address, MANIFEST))
+            raise InputError(reason) from None
+        corpus = cls(folder, manifest, address=address, cache_bytes=cache_bytes)
+        small = ShardCache(address, folder, tokenizer_paths(manifest), CACHE_BYTES)
+        for name in small.files:
+            small.path(name)
+        if tokenizer_digest(corpus.tokenizer) != manifest.tokenizer:
+            raise InputError(f"{join(address, TOKENIZER)} is not the tokenizer of this corpus; {REMEDY}")
         return corpus
 
     @cached_property
@@ -96,8 +138,28 @@ class Corpus:
         shard = self._open[number]
         if shard is None:
             folder = shard_folder(self.folder, number)
-            shard = self._open[number] = Shard.open(folder, self._records[number], dtype=self.dtype)
+            if self.cache is not None:
+                for name in (SENTENCES, DOCUMENTS, TOKENS):
+                    self.cache.path(f"{folder.name}/{name}")
+            shard = Shard.open(folder, self._records[number], dtype=self.dtype)
+            if self.cache is None:  # else its files are deleted when there is no room for others
+                self._open[number] = shard
         return shard
+
+    def tokens_of(self, number: int) -> Ids | CachedTokens:
+        """Return the tokens of one shard; those of a corpus on an object store are fetched when they are sliced."""
+        if self.cache is None:
+            return np.asarray(self.shard(number).tokens)  # a plain array is sliced ten times as fast as a mapped one
+        name = f"{shard_folder(Path(), number)}/{TOKENS}"
+        return CachedTokens(self.cache, name, self.dtype, 0, self._records[number].counts.tokens)
+
+    def offsets_of(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the offsets of sentences in the tokens of a shard, and of its documents in the sentences."""
+        if self.cache is None:
+            return self.shard(number).sentences, self.shard(number).documents
+        folder = shard_folder(Path(), number)
+        sentences, documents = (memory_map(self.cache.path(f"{folder}/{name}")) for name in (SENTENCES, DOCUMENTS))
+        return sentences, documents
 
     def document(self, number: int) -> list[Ids]:
         """Return the sentences of a document; documents are numbered over the whole corpus."""

@@ -20,6 +20,7 @@ from typing import IO, Any, Generic, Literal, TypeVar
 
 import torch
 
+from regard.data.files import is_rereadable
 from regard.errors import InputError
 from regard.events import Event, Note, Progress
 from regard.inference.bulk.shards import (
@@ -185,7 +186,7 @@ def how_to_continue(output: Path | None, source: object) -> str:
     """What remains of a job that was interrupted, in words. `source`: a path, "-", or rows in memory."""
     if output is not None and (folder := partial_folder(output)).is_dir():
         return f"the finished part is kept in {folder}: the same command continues"
-    if isinstance(source, str | Path) and not Path(source).is_file():
+    if isinstance(source, str | Path) and not is_rereadable(source):
         name = "standard input" if str(source) == "-" else source
         return f"{name} cannot be continued: nothing is kept; use a file to be able to"
     return "nothing was finished yet: the same command starts anew"

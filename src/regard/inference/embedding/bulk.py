@@ -23,6 +23,7 @@ from pydantic import Field, computed_field
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.batch import CHARACTERS, group_by_size
+from regard.data.files import is_rereadable
 from regard.data.frames import DataFrameSource
 from regard.data.readers import TableOptions
 from regard.data.rows import RowReader, open_rows
@@ -309,7 +310,7 @@ class InputTexts(InputRows[NumberedText]):
 def scan_texts(source: Source, *, table: TableOptions, spool: IO[str]) -> InputTexts:
     """Read the texts of a source. Standard input or a pipe is copied to `spool` for the second time."""
     missing = table.missing or "keep"
-    again = not isinstance(source, str | os.PathLike) or Path(source).is_file()
+    again = not isinstance(source, str | os.PathLike) or is_rereadable(source)
     reader = open_rows(source, table)
 
     def texts(rows: RowReader) -> Iterator[NumberedText]:

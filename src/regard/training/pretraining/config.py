@@ -88,6 +88,12 @@ class DataSection(SettingsSection):
     tokens_per_micro_batch: int = Field(
         default=0, ge=0, le=1 << 30, description="Tokens per forward pass; 0: the whole batch at once."
     )
+    shuffle_shards: int = Field(
+        default=0,
+        ge=0,
+        le=1 << 20,
+        description="Shards of the corpus whose rows are mixed at a time; 0: all. See docs/corpus.md.",
+    )
     position_shift_probability: float = Field(
         default=0.0,
         ge=0,

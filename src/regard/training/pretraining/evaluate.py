@@ -19,8 +19,9 @@ from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.nn.training import evaluation_mode
 from regard.text import Tokenizer
-from regard.training.pretraining.row_sampler import FOLLOWS, TokenStream
+from regard.training.pretraining.row_sampler import FOLLOWS
 from regard.training.pretraining.span_corruption import SpanCorruption
+from regard.training.pretraining.token_stream import TokenStream
 
 TOKENS = 1 << 15  # tokens of a forward pass
 TRIES = 1000  # consecutive failures after which no more pairs are sampled

@@ -23,8 +23,9 @@ from regard.text import Tokenizer
 from regard.training.pretraining import evaluate
 from regard.training.pretraining.config import ModelSection, PretrainingConfig
 from regard.training.pretraining.micro_batches import MicroBatch, MicroBatches, PositionShift
-from regard.training.pretraining.row_sampler import RowSampler, SentencePairs, TextChunks, TokenStream
+from regard.training.pretraining.row_sampler import RowSampler, SentencePairs, TextChunks
 from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes, sentinels_of, train_with_sentinels
+from regard.training.pretraining.token_stream import TokenStream
 
 ALIGNED = 64  # GPUs multiply matrices faster if their sides are multiples of this
 MAX_ELEMENTS = 2**31 - 1  # of a tensor: kernels index with 32 bits
@@ -117,11 +118,14 @@ class MaskedLanguageModeling(PretrainingObjective):
     @staticmethod
     def micro_batches(config: PretrainingConfig, dataset: PretrainingDataset, tokens: int) -> MicroBatches:
         length, seed, kind = config.data.max_length, config.run.seed, config.objective.sentence_pairs
+        shuffle = config.data.shuffle_shards
         if kind == "none":
-            rows: RowSampler = TextChunks(dataset.text, tokens=length - 2, seed=seed)
+            rows: RowSampler = TextChunks(dataset.text, tokens=length - 2, seed=seed, shuffle_shards=shuffle)
         else:
             short = config.objective.short_seq_prob
-            rows = SentencePairs(dataset.text, tokens=length - 3, seed=seed, kind=kind, short=short)
+            rows = SentencePairs(
+                dataset.text, tokens=length - 3, seed=seed, kind=kind, short=short, shuffle_shards=shuffle
+            )
         shift, probability = None, config.data.position_shift_probability
         if probability:
             shift = PositionShift(probability, config.model.max_position_embeddings - length, seed)
@@ -296,7 +300,12 @@ class BidirectionalLanguageModeling(PretrainingObjective):
 
     @staticmethod
     def micro_batches(config: PretrainingConfig, dataset: PretrainingDataset, tokens: int) -> MicroBatches:
-        rows = TextChunks(dataset.text, tokens=config.data.max_length - 2, seed=config.run.seed)
+        rows = TextChunks(
+            dataset.text,
+            tokens=config.data.max_length - 2,
+            seed=config.run.seed,
+            shuffle_shards=config.data.shuffle_shards,
+        )
         return MicroBatches(rows, dataset.tokenizer, tokens=tokens, pairs=False)
 
     def prepare(self, batch: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
@@ -351,7 +360,7 @@ def _bare_micro_batches(
     if config.data.position_shift_probability:
         title = describe_family(config.model.family)
         raise InputError(f"data.position_shift_probability is for a BERT; the rows of {title} begin at position 0")
-    rows = TextChunks(dataset.text, tokens=size, seed=config.run.seed)
+    rows = TextChunks(dataset.text, tokens=size, seed=config.run.seed, shuffle_shards=config.data.shuffle_shards)
     tokens = tokens // config.data.max_length * size
     return MicroBatches(rows, dataset.tokenizer, tokens=tokens, pairs=False, bare=True)
 

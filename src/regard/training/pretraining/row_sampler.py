@@ -1,116 +1,24 @@
-"""A corpus as one stream of tokens, and an endless, seeded sequence of rows of it: chunks of text, or pairs of chunks.
+"""An endless, seeded sequence of rows of a text: chunks of it, or pairs of chunks.
 
-Positions count tokens through the whole stream; the tokens stay in the memory-mapped shards.
 An epoch lays a randomly shifted grid over the text and visits its cells in random order, so every token is read about
-once per epoch. The random numbers of row k follow from k, so it is the same in whatever micro-batch it is read.
+once per epoch. The random numbers of row k follow from k, so it is the same in whatever micro-batch it is read. In
+memory are 8 bytes per row of the text, and about 40 while the order of an epoch is made.
+
+By default the rows of all shards are mixed. With `shuffle_shards`, the shards of an epoch are mixed in groups of that
+many, so that a corpus on an object store needs no more than two groups of shards on the disk at a time.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.corpus import Corpus
-from regard.data.corpus.folder import Ids
 from regard.errors import InputError
-
-Positions = NDArray[np.int64]
-HELD_OUT = 0.01  # the share of a corpus that is held out if no other text is given
-
-
-@dataclass(frozen=True, eq=False)
-class TokenStream:
-    """`pieces` are the tokens of each shard; a document lies in one piece. The arrays end with the number of tokens."""
-
-    pieces: tuple[Ids, ...]
-    starts: Positions  # of the pieces
-    sentences: Positions
-    documents: Positions
-
-    @classmethod
-    def concatenate(cls, *corpora: Corpus) -> TokenStream:
-        """Concatenated corpora of one tokenizer."""
-        pieces, sentences, documents = [], [], []
-        start = 0
-        for shard in (corpus.shard(number) for corpus in corpora for number in range(corpus.shards)):
-            pieces.append(np.asarray(shard.tokens))  # a plain array is sliced ten times as fast as a mapped one
-            sentences.append(shard.sentences[:-1] + start)
-            documents.append(shard.sentences[shard.documents[:-1]] + start)
-            start += len(shard.tokens)
-        last = np.array([start])
-        return cls(
-            tuple(pieces), _boundaries(pieces), np.concatenate([*sentences, last]), np.concatenate([*documents, last])
-        )
-
-    @property
-    def tokens(self) -> int:
-        return int(self.starts[-1])
-
-    def split(self, share: float = HELD_OUT) -> tuple[TokenStream, TokenStream]:
-        """A training part, and about `share` of the tokens from the end: whole documents, at least two, for pairs.
-
-        If the last documents are so long that too little would be left, the split is between sentences.
-        """
-        if self.tokens < 2:
-            raise InputError(
-                f"the text has {self.tokens} tokens, too few to hold out a part for evaluation: use more text, "
-                "or another text to evaluate on"
-            )
-        wanted = min(int(self.tokens * (1 - share)), self.tokens - 1)
-        at = wanted
-        for positions, least in ((self.documents[1:-1], 2), (self.sentences[1:-1], 1)):
-            before = max(min(int(np.searchsorted(positions, wanted, side="right")) - 1, len(positions) - least), 0)
-            if len(positions) and 2 * positions[before] >= wanted:
-                at = int(positions[before])
-                break
-        return self._between(0, at), self._between(at, self.tokens)
-
-    def with_end_tokens(self, end: int) -> TokenStream:
-        """The same text, in memory, with the token `end` after each document."""
-        stops = self.documents[1:]
-        bounds = np.searchsorted(stops, self.starts, side="right")
-        pieces = [
-            np.insert(piece, stops[bounds[number] : bounds[number + 1]] - self.starts[number], end)
-            for number, piece in enumerate(self.pieces)
-        ]
-        before = np.searchsorted(stops, self.sentences, side="right")
-        documents = self.documents + np.arange(len(self.documents))
-        return TokenStream(tuple(pieces), _boundaries(pieces), self.sentences + before, documents)
-
-    def read(self, start: int, stop: int) -> Ids:
-        """The tokens of a range that lies in one piece."""
-        piece = bisect_right(self._bounds, start) - 1
-        offset = self._bounds[piece]
-        return self.pieces[piece][start - offset : stop - offset]
-
-    @cached_property
-    def _bounds(self) -> list[int]:
-        return [int(start) for start in self.starts]
-
-    def _between(self, first: int, stop: int) -> TokenStream:
-        parts = [
-            piece[max(first - offset, 0) : max(stop - offset, 0)]
-            for piece, offset in zip(self.pieces, self._bounds[:-1], strict=True)
-        ]
-        pieces = [part for part in parts if len(part)]
-
-        def inside(positions: Positions) -> Positions:
-            inner = positions[(positions > first) & (positions < stop)] - first
-            return np.concatenate([[0], inner, [stop - first]])
-
-        return TokenStream(tuple(pieces), _boundaries(pieces), inside(self.sentences), inside(self.documents))
-
-
-def _boundaries(pieces: Sequence[Ids]) -> Positions:
-    """The start of each of the concatenated pieces, and the end of the last one."""
-    return np.cumsum([0, *map(len, pieces)])
-
+from regard.training.pretraining.token_stream import Positions, TokenStream
 
 FOLLOWS, OTHER = 0, 1  # the labels of a pair, as BERT numbers them
 DRAWS = 4  # random numbers per row: as many as the generator makes per counter value
@@ -128,18 +36,56 @@ class RowSpans:
     labels: NDArray[np.int64]
 
 
+class SourceTokens:
+    """The tokens that other texts of pairs come from: ranges [low, high) of them, counted as one sequence."""
+
+    def __init__(self, low: Positions, high: Positions) -> None:
+        self._low, self._before = low, np.concatenate([[0], np.cumsum(high - low)])
+        self._order = np.lexsort((high, low))  # by position in the text, empty ranges first
+        self.count = int(self._before[-1])
+
+    def number(self, index: Positions) -> Positions:
+        """The numbers of the tokens with these indices."""
+        part = np.searchsorted(self._before, index, side="right") - 1
+        found: Positions = self._low[part] + index - self._before[part]
+        return found
+
+    def index(self, number: Positions) -> Positions:
+        """The indices of tokens that are in the ranges."""
+        part = self._order[np.searchsorted(self._low[self._order], number, side="right") - 1]
+        found: Positions = self._before[part] + number - self._low[part]
+        return found
+
+
+@dataclass(frozen=True)
+class EpochOrder:
+    """The anchors of the rows of an epoch in their order, and the groups of pieces that follow each other in it.
+
+    Rows `bounds[g]` to `bounds[g + 1]` are in the pieces `groups[g]`.
+    """
+
+    number: int
+    anchors: Positions
+    groups: tuple[Positions, ...]
+    bounds: Positions
+
+
 class RowSampler:
-    """A sequence of rows. A subclass defines the rows; `full` says whether all have `tokens` tokens."""
+    """A sequence of rows. A subclass defines the rows; `full` says whether all have `tokens` tokens.
+
+    The rows of `shuffle_shards` pieces are mixed at a time, or those of all pieces if it is 0.
+    """
 
     full: bool
 
-    def __init__(self, text: TokenStream, *, tokens: int, seed: int, least: int = 0) -> None:
-        self.text, self.tokens, self.seed = text, tokens, seed
+    def __init__(self, text: TokenStream, *, tokens: int, seed: int, least: int = 0, shuffle_shards: int = 0) -> None:
+        self.text, self.tokens, self.seed, self.shuffle_shards = text, tokens, seed, shuffle_shards
         fit = np.diff(text.starts) // tokens
         # One row fewer than fits leaves the grid room to shift.
         self._cells = np.maximum(fit - (fit > 1), least)
         self.epoch = int(self._cells.sum())
-        self._order: tuple[int, Positions] | None = None
+        self._order: EpochOrder | None = None
+        self._group = (-1, -1)  # epoch and number of the group whose pieces were asked for
 
     def spans(self, first: int, count: int) -> RowSpans:
         """Rows `first` to `first + count` of the endless sequence."""
@@ -147,16 +93,24 @@ class RowSampler:
 
     def _anchors(self, first: int, count: int) -> Positions:
         """The positions in the text at or near which rows start."""
-        found: list[Positions] = []
+        return np.concatenate([anchors for anchors, _ in self._runs(first, count)])
+
+    def _runs(self, first: int, count: int) -> Iterator[tuple[Positions, Positions]]:
+        """The anchors of rows, in runs of one group, each with the pieces of the group."""
         while count:
             epoch, at = divmod(first, self.epoch)
-            part = self._epoch(epoch)[at : at + count]
-            found.append(part)
-            first, count = first + len(part), count - len(part)
-        return np.concatenate(found)
+            order = self._epoch(epoch)
+            group = int(np.searchsorted(order.bounds, at, side="right")) - 1
+            if self._group != (epoch, group):
+                self._group = epoch, group
+                following = order.groups[group + 1] if group + 1 < len(order.groups) else order.groups[group][:0]
+                self.text.prefetch([*order.groups[group].tolist(), *following.tolist()])
+            anchors = order.anchors[at : min(at + count, int(order.bounds[group + 1]))]
+            yield anchors, order.groups[group]
+            first, count = first + len(anchors), count - len(anchors)
 
-    def _epoch(self, number: int) -> Positions:
-        if self._order is None or self._order[0] != number:
+    def _epoch(self, number: int) -> EpochOrder:
+        if self._order is None or self._order.number != number:
             random = self._random(number)
             sizes = np.diff(self.text.starts)
             # The grid shifts by at most its slack; the single cell of a small piece lies anywhere in it.
@@ -164,8 +118,21 @@ class RowSampler:
             shift = self.text.starts[:-1] + random.integers(room)
             cells = np.arange(self.epoch) - np.repeat(np.cumsum(self._cells) - self._cells, self._cells)
             anchors = np.repeat(shift, self._cells) + cells * self.tokens
-            self._order = number, anchors[random.permutation(self.epoch)]
-        return self._order[1]
+            order = random.permutation(self.epoch)
+            pieces = np.arange(len(self._cells))
+            groups: tuple[Positions, ...] = (pieces,)
+            if self.shuffle_shards:
+                rank = random.permutation(len(pieces))
+                # A stable sort keeps the random order within each group.
+                group = np.repeat(rank // self.shuffle_shards, self._cells)
+                order = order[np.argsort(group[order], kind="stable")]
+                pieces = np.argsort(rank)
+                groups = tuple(
+                    pieces[start : start + self.shuffle_shards] for start in range(0, len(pieces), self.shuffle_shards)
+                )
+            bounds = np.cumsum([0, *(int(self._cells[group].sum()) for group in groups)])
+            self._order = EpochOrder(number, anchors[order], groups, bounds)
+        return self._order
 
     def _random(self, stream: int, at: int = 0) -> np.random.Generator:
         """Random numbers of a stream that follows from the seed, starting at counter `at`."""
@@ -179,8 +146,8 @@ class TextChunks(RowSampler):
 
     full = True
 
-    def __init__(self, text: TokenStream, *, tokens: int, seed: int) -> None:
-        super().__init__(text, tokens=tokens, seed=seed)
+    def __init__(self, text: TokenStream, *, tokens: int, seed: int, shuffle_shards: int = 0) -> None:
+        super().__init__(text, tokens=tokens, seed=seed, shuffle_shards=shuffle_shards)
         if not self.epoch:
             raise InputError(
                 f"the text has {text.tokens} tokens, too few for one row of {tokens}: use more text, "
@@ -202,9 +169,16 @@ class SentencePairs(RowSampler):
     """
 
     def __init__(
-        self, text: TokenStream, *, tokens: int, seed: int, kind: Literal["next", "order"] = "next", short: float = 0.0
+        self,
+        text: TokenStream,
+        *,
+        tokens: int,
+        seed: int,
+        kind: Literal["next", "order"] = "next",
+        short: float = 0.0,
+        shuffle_shards: int = 0,
     ) -> None:
-        super().__init__(text, tokens=tokens, seed=seed, least=1)
+        super().__init__(text, tokens=tokens, seed=seed, least=1, shuffle_shards=shuffle_shards)
         self.kind, self.short, self.full = kind, short, not short
         sizes = np.diff(text.documents)
         if kind == "next" and len(sizes) < 2:
@@ -229,17 +203,29 @@ class SentencePairs(RowSampler):
             )
         # The number of source tokens before each document.
         self._before: Positions = np.concatenate([[0], np.cumsum(sizes * sources)])
+        # The same number of documents, and the first document of each piece.
+        self._documents_before: Positions = np.concatenate([[0], np.cumsum(sources & (sizes > 0))])
+        self._piece_documents: Positions = np.searchsorted(text.documents, text.starts)
         # Pairs from documents that give A alone are all false: fewer of the others are.
         given = too_short if kind == "next" else 0.0
         self._false = max(0.5 - given, 0.0) / max(1 - given, 0.5)
 
     def spans(self, first: int, count: int) -> RowSpans:
-        random = self._random(ROWS, first).random((count, DRAWS))
-        anchors = self._anchors(first, count)
+        parts = []
+        for anchors, pieces in self._runs(first, count):
+            parts.append(self._pairs(first, anchors.copy(), self._sources(pieces)))
+            first += len(anchors)
+        one, two, labels = ([getattr(part, name) for part in parts] for name in ("first", "second", "labels"))
+        return RowSpans(np.concatenate(one), np.concatenate(two), np.concatenate(labels))
+
+    def _pairs(self, first: int, anchors: Positions, sources: SourceTokens) -> RowSpans:
+        """The rows from `first` on with these anchors; other texts come from the sources."""
+        random = self._random(ROWS, first).random((len(anchors), DRAWS))
         document = self._document(anchors)
         long_enough = self._long_enough[document]
         if self.kind == "order":
-            anchors[~long_enough] = self._source(_scaled(random[~long_enough, 3], self._before[-1]))
+            chosen = sources.number(_scaled(random[~long_enough, 3], sources.count))
+            anchors[~long_enough] = self._source(chosen)
             document = self._document(anchors)
         short = random[:, 0] < self.short
         start, cut, stop = self._cut(anchors, document, random[:, 1])
@@ -250,7 +236,7 @@ class SentencePairs(RowSampler):
             labels[~long_enough] = OTHER
             false = labels == OTHER
             room = self.tokens - (cut - start)
-            two[false] = self._elsewhere(document[false], room[false], short[false], random[false, 3])
+            two[false] = self._elsewhere(document[false], room[false], short[false], random[false, 3], sources)
         one, two = self._trimmed(one, two)
         if self.kind == "order":
             swapped = (labels == OTHER)[:, None]
@@ -294,17 +280,30 @@ class SentencePairs(RowSampler):
         return start, np.where(first == last, (start + cut + 1) // 2, cut), stop
 
     def _elsewhere(
-        self, document: Positions, room: Positions, short: NDArray[np.bool_], random: RandomNumbers
+        self,
+        document: Positions,
+        room: Positions,
+        short: NDArray[np.bool_],
+        random: RandomNumbers,
+        sources: SourceTokens,
     ) -> Positions:
-        """The B of false pairs: a range of another document, all positions equally likely."""
-        before = self._before[document]
-        own = self._before[document + 1] - before
-        at = _scaled(random, self._before[-1] - own)
-        positions = self._source(at + own * (at >= before))
+        """The B of false pairs: a range of another document of the sources, all positions equally likely."""
+        own = self._before[document + 1] - self._before[document]
+        at = _scaled(random, sources.count - own)
+        positions = self._source(sources.number(at + own * (at >= sources.index(self._before[document]))))
         number = np.searchsorted(self.text.sentences, positions, side="right") - 1
         start, stop = self._range(positions, self._document(positions), room)
         start = np.where(short, self.text.sentences[number], start)
         return np.stack([start, np.where(short, self.text.sentences[number + 1], stop)], axis=1)
+
+    def _sources(self, pieces: Positions) -> SourceTokens:
+        """The source tokens of these pieces, or those of all pieces if these have not enough documents for pairs."""
+        bounds = self._before[self._piece_documents]
+        if len(pieces) < len(bounds) - 1:
+            counts = np.diff(self._documents_before[self._piece_documents])[pieces]
+            if counts.sum() >= (2 if self.kind == "next" else 1):
+                return SourceTokens(bounds[pieces], bounds[pieces + 1])
+        return SourceTokens(bounds[:-1], bounds[1:])
 
     def _source(self, numbers: Positions) -> Positions:
         """Positions in the text of tokens that are counted through the sources alone."""
@@ -319,7 +318,7 @@ class SentencePairs(RowSampler):
         return first, np.stack([second[:, 0], second[:, 0] + np.minimum(other, self.tokens - kept)], axis=1)
 
 
-def _scaled(random: RandomNumbers, count: Positions) -> Positions:
+def _scaled(random: RandomNumbers, count: Positions | int) -> Positions:
     """Indices below `count` from random numbers in [0, 1)."""
     found: Positions = (random * count).astype(np.int64)
     return found

@@ -23,6 +23,8 @@ from regard.checkpoints import loading
 from regard.checkpoints.files import refuse_foreign_files
 from regard.checkpoints.files import verify as verify_folder
 from regard.data.corpus.folder import MANIFEST as CORPUS_MANIFEST
+from regard.data.corpus.folder import ORIGIN, VOCABULARY
+from regard.data.corpus.shard_cache import CACHE_BYTES
 from regard.errors import InputError
 from regard.events import Note, drain
 from regard.files.checksums import Verify, written_files
@@ -42,8 +44,6 @@ from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import (
     CORPUS,
     HELD_OUT,
-    ORIGIN,
-    VOCABULARY,
     open_dataset,
     prepare,
 )
@@ -86,13 +86,15 @@ def pretrain(
     resume: bool = False,
     verify: Verify = "auto",
     tensorboard: str | os.PathLike[str] | None = None,
+    cache_bytes: int = CACHE_BYTES,
     device: torch.device,
 ) -> Events[PretrainingResult]:
     """Train a new model, or continue the one named by `start`, on text. Only the main process yields events.
 
     `resume` continues the run in `output` from its last checkpoint, or from the beginning if there is none; for a
     finished run it returns the result. Token shards are compared with their checksums before the first step, as
-    `verify` says: see `Corpus.open`. `tensorboard` is a folder.
+    `verify` says: see `Corpus.open`; of a corpus on an object store, `cache_bytes` are kept on the disk. `tensorboard`
+    is a folder.
     """
     board = TensorBoardLog.open(tensorboard)
     if bool(config.schedule.max_steps) == bool(config.schedule.budget):
@@ -109,9 +111,11 @@ def pretrain(
                 stack.enter_context(discarded_unless(partial(_is_begun, output), output, FILES, created=created))
                 FILES.write(output)  # before the first file it lists
                 fresh = not _is_trained(output)
-                yield from prepare(config, sources, output, held_out=held_out, verify=verify, rebuild=fresh)
+                yield from prepare(
+                    config, sources, output, held_out=held_out, verify=verify, rebuild=fresh, cache_bytes=cache_bytes
+                )
                 atomic_write(output / CONFIG, config.saved())
-        dataset = open_dataset(config, sources, output, held_out=bool(held_out))
+        dataset = open_dataset(config, sources, output, held_out=bool(held_out), cache_bytes=cache_bytes)
         done, problem = _finished(output, dataset) if resume else (None, "")
         if problem and world.is_main:
             yield Note(message=problem)

@@ -20,7 +20,7 @@ from regard.render.story import (
 )
 
 if TYPE_CHECKING:
-    from regard.training.pretraining.row_sampler import TokenStream
+    from regard.training.pretraining.token_stream import TokenStream
 
 MODEL = "regard-bert"
 SKIT = "Let's stick to [MASK] in this skit"
@@ -305,7 +305,7 @@ def _stream(tokenizer: Any) -> tuple[TokenStream, list[str]]:
     import numpy as np
 
     from regard.data.corpus.sentences import split_sentences
-    from regard.training.pretraining.row_sampler import TokenStream
+    from regard.training.pretraining.token_stream import TokenStream
 
     ids: list[int] = []
     sentences, documents, texts = [], [], []
