@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import io
+import logging
 import os
 import sys
 import traceback
@@ -91,6 +92,8 @@ def build(registers: Iterable[Register], *, pretty: bool = False) -> typer.Typer
 def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None) -> int:
     """Run one command line and return its exit code. Any error is reported as one line, not as a traceback."""
     debug, arguments = _take_debug(arguments)
+    if debug:
+        logging.getLogger("regard").setLevel(logging.DEBUG)
     before = sys.stdout, sys.stderr
     try:
         _prepare_streams()

@@ -212,7 +212,7 @@ def parquet_rows(file: IO[bytes], path: Path, budget: int | None = None) -> Iter
         import pyarrow.parquet as reader
     except ImportError:
         raise InputError(f"{name} is Parquet, which needs pyarrow: pip install 'regard[data]'") from None
-    plain = isinstance(file, io.BufferedReader) and isinstance(file.raw, io.FileIO) and file.seekable()
+    plain = isinstance(file, io.BufferedReader) and isinstance(file.raw, io.FileIO | RemoteFile) and file.seekable()
     number = 0
     try:
         parquet = reader.ParquetFile(file if plain else io.BytesIO(_read_bounded(file, path)))
