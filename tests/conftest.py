@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,6 +18,8 @@ from torch import nn
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+    from tests.object_store import ObjectServer, ObjectStore
 
 # The duration of an example depends more on the machine than on the code.
 settings.register_profile("regard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -123,6 +126,27 @@ def browser() -> Iterator[Browser]:
             setattr(found, method, partial(getattr(found, method), extra_http_headers=BEARER))
         yield found
         found.close()
+
+
+@pytest.fixture(scope="session")
+def object_server() -> Iterator[ObjectServer]:
+    """An S3 server on this machine."""
+    for package in ("pyarrow", "moto"):
+        if find_spec(package) is None:
+            missing(f"{package} is not installed; this test needs an object store")
+    from tests.object_store import run_object_server
+
+    with run_object_server() as server:
+        yield server
+
+
+@pytest.fixture
+def object_store(object_server: ObjectServer) -> Iterator[ObjectStore]:
+    """An empty bucket; the environment has its endpoint and credentials."""
+    from tests.object_store import empty_bucket
+
+    with empty_bucket(object_server) as store:
+        yield store
 
 
 @pytest.fixture(scope="session")
