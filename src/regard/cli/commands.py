@@ -70,7 +70,10 @@ MaxLineOption: TypeAlias = Annotated[
 
 
 def register(app: typer.Typer, verb: Verb) -> None:
-    """Add the verb, and its aliases without a line in the help page. `train distill` goes to the group `train`."""
+    """Add the verb, and its aliases without a line in the help page. `train distill` goes to the group `train`.
+
+    `cost embed` goes to a group of its own, unless `cost` is there: that is a command, and takes any word after it.
+    """
     group, _, name = verb.command.rpartition(" ")
     if verb.subcommands is not None:
         app.add_typer(typer.Typer(cls=_subcommand_group(verb), help=verb.help), name=name)
@@ -78,7 +81,13 @@ def register(app: typer.Typer, verb: Verb) -> None:
     target = app
     if group:
         groups = [one.typer_instance for one in app.registered_groups if one.name == group]
-        target = groups[0] if groups and groups[0] is not None else app
+        if not groups and any(one.name == group for one in app.registered_commands):
+            return
+        if not groups:
+            app.add_typer(made := typer.Typer(), name=group)
+            made.callback()(lambda: None)
+            groups = [made]
+        target = groups[0] or app
     function = command(verb)
     target.command(name, cls=_variadic_command(verb))(function)
     for alias in verb.aliases:

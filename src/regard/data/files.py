@@ -23,7 +23,7 @@ from typing import IO, Any, BinaryIO, cast
 from regard.data.compression import DAMAGE, open_xz, open_zip, open_zstandard
 from regard.errors import InputError
 from regard.files.file_input import current_max_line, format_size, is_descriptor, open_file, read_up_to
-from regard.files.storage import is_folder, is_pattern, is_remote, list_files, normalize, open_input
+from regard.files.storage import file_identity, is_folder, is_pattern, is_remote, list_files, normalize, open_input
 
 STANDARD_INPUT = "-"
 # Memory limit for a compressed file that is read completely: this much, plus this many times its size on disk.
@@ -142,8 +142,7 @@ def open_bounded(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], int]
         return
     if is_remote(path):
         with open_input(path) as remote, _decompress(remote, path) as content:
-            size = remote.seek(0, os.SEEK_END) if content is not remote else 0
-            remote.seek(0)
+            size = 0 if content is remote else file_identity(path).size
             yield content, sys.maxsize if content is remote else MAX_HELD_BYTES + MAX_EXPANSION * size
         return
     try:

@@ -295,9 +295,7 @@ def _compute_shards(
     if cluster is not None and task is not None and missing:
         where = "started on this machine" if cluster.address is None else f"at {cluster.address}"
         yield Note(message=f"computing {count_of(len(missing), 'shard')} on Ray, {where}")
-        steps = _write_arriving(
-            shards, missing, compute_on_ray(task, cluster, rows, count=len(missing), remedy=remedy)
-        )
+        steps = _write_arriving(shards, missing, compute_on_ray(task, cluster, rows, count=len(missing), remedy=remedy))
     elif task is not None and len(devices) > 1:
         yield Note(message=f"computing in {len(devices)} processes, on {', '.join(map(str, devices))}")
         steps = _write_arriving(shards, missing, compute_in_workers(task, devices, rows, remedy=remedy))

@@ -30,7 +30,15 @@ from regard.data.rows import RowReader, open_rows
 from regard.errors import InputError
 from regard.events import Event, Note
 from regard.files import storage
-from regard.inference.bulk.job import SHARD_SIZE, BulkProgress, InputRows, run_job, run_job_in_parts, scan_rows, spool_folder
+from regard.inference.bulk.job import (
+    SHARD_SIZE,
+    BulkProgress,
+    InputRows,
+    run_job,
+    run_job_in_parts,
+    scan_rows,
+    spool_folder,
+)
 from regard.inference.bulk.parts import is_part_folder
 from regard.inference.bulk.ray_engine import RayCluster
 from regard.inference.bulk.shards import Block, manifest, pack_json
