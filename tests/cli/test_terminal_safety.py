@@ -98,7 +98,6 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     "score": [(0, [TEXTS, "--model", GPT]), (2, [EVIL])],
     "benchmark": [(0, ["piqa", "--data", "items.jsonl", "--model", GPT]), (2, [EVIL, "--data", EVIL])],
     "cost": [(2, [EVIL, "--tokens", "1B"]), (2, [SETTINGS, "--tokens", "1B"])],
-    "cost embed": [(2, [EVIL, "--texts", "1B"])],
     "pretrain": [
         (2, ["bert", "-c", TEXTS, "-o", "x", "--config", SETTINGS]),
         (2, ["bert", "-c", EVIL, "-o", "x", "--set", "schedule.max_steps=1"]),

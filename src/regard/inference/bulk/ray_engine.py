@@ -148,7 +148,10 @@ def _connection(address: str | None) -> Iterator[Any]:
         return
     verbose = logging.getLogger("regard").isEnabledFor(logging.DEBUG)
     options: dict[str, Any] = {"log_to_driver": verbose, "logging_level": logging.INFO if verbose else logging.FATAL}
-    handler = signal.getsignal(signal.SIGTERM)
+    handler, worker = signal.getsignal(signal.SIGTERM), ray._private.worker
+    printing = worker.print_to_stdstream
+    if not verbose:  # Ray prints the death of workers to stdout, whatever its level of logging
+        worker.print_to_stdstream = lambda *_, **__: None
     try:
         if address is None:
             ray.init("local", include_dashboard=False, **options)
@@ -168,6 +171,7 @@ def _connection(address: str | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+        worker.print_to_stdstream = printing
 
 
 def _allot(ray: Any, cluster: RayCluster, count: int) -> tuple[int, dict[str, float], torch.device]:
