@@ -277,9 +277,10 @@ def ray_processes(driver: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_r13(tmp_path: Path) -> None:
+def test_r13(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.scale import measure_kills
 
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[3]), *sys.path]))
     found = measure_kills(tmp_path, 1000, 4, 10, 2)
     assert (found["kills"], found["duplicates"], found["lines_exact"]) == (10, 0, True)
     assert found["bytes_equal_to_one_process"] and found["driver"]["bytes_equal_to_one_process"]
