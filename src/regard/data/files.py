@@ -23,7 +23,6 @@ from typing import IO, Any, BinaryIO, cast
 from regard.data.compression import DAMAGE, open_xz, open_zip, open_zstandard
 from regard.errors import InputError
 from regard.files.file_input import current_max_line, format_size, is_descriptor, open_file, read_up_to
-from regard.files.storage import file_identity, is_folder, is_pattern, is_remote, list_files, normalize, open_input
 
 STANDARD_INPUT = "-"
 # Memory limit for a compressed file that is read completely: this much, plus this many times its size on disk.
@@ -44,9 +43,7 @@ _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst
 
 def display_name(path: str | os.PathLike[str]) -> str:
     """Return the name of an input for messages."""
-    if os.fspath(path) == STANDARD_INPUT:
-        return "standard input"
-    return normalize(path) if is_remote(path) else os.fspath(path)
+    return "standard input" if os.fspath(path) == STANDARD_INPUT else os.fspath(path)
 
 
 def content_suffix(path: str | os.PathLike[str]) -> str:
@@ -58,20 +55,6 @@ def content_suffix(path: str | os.PathLike[str]) -> str:
 def taken_for_file(source: str) -> bool:
     """Return whether an argument that may be a file or a text is a file: it exists, or it has no whitespace."""
     return source == STANDARD_INPUT or os.path.exists(source) or not any(map(str.isspace, source))
-
-
-def input_files(source: str | os.PathLike[str]) -> list[str | os.PathLike[str]]:
-    """Return the files of an input in sorted order: of a folder, a glob, or the file itself, which may not exist."""
-    if os.fspath(source) == STANDARD_INPUT or is_descriptor(source) or os.path.isfile(source):
-        return [source]
-    return list(list_files(source)) if is_pattern(source) or is_folder(source) else [source]
-
-
-def is_rereadable(source: str | os.PathLike[str]) -> bool:
-    """Return whether an input can be read again; standard input or a pipe cannot."""
-    if os.fspath(source) == STANDARD_INPUT:
-        return False
-    return os.path.isfile(source) or os.path.isdir(source) or is_remote(source) or is_pattern(source)
 
 
 @contextmanager
@@ -139,11 +122,6 @@ def open_bounded(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], int]
         stream = cast("BinaryIO", sys.stdin.buffer)
         content = _decompress(stream, path)
         yield content, sys.maxsize if content is stream else MAX_HELD_BYTES
-        return
-    if is_remote(path):
-        with open_input(path) as remote, _decompress(remote, path) as content:
-            size = 0 if content is remote else file_identity(path).size
-            yield content, sys.maxsize if content is remote else MAX_HELD_BYTES + MAX_EXPANSION * size
         return
     try:
         file = open(path, "rb") if is_descriptor(path) else open_file(path)  # noqa: SIM115

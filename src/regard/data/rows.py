@@ -8,8 +8,7 @@
     for row in rows.read("skip"): ...                    # the one rule for rows without a text: error, skip or keep
     rows.missing_note("skip")                            # "3 rows have no text and were skipped; the first is ..."
 
-Files are CSV, TSV, JSON lines, a JSON list, Parquet, or one text per line; compressed or not; on the local disk or an
-object store (`s3://`, `gs://`). A folder or a glob is the rows of its files, in sorted order. The first rows decide
+Files are CSV, TSV, JSON lines, a JSON list, Parquet, or one text per line; compressed or not. The first rows decide
 which columns hold the texts, by the rules of `regard.data.readers.read_text_examples`; then rows are read as they are
 asked for, in constant memory (a JSON list is held in memory, and so is a compressed Parquet file).
 """
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-from regard.data.files import decode_lines, display_name, input_files, open_bytes
+from regard.data.files import decode_lines, display_name, open_bytes
 from regard.data.frames import DataFrameSource
 from regard.data.labels import is_missing
 from regard.data.readers.records import (
@@ -138,61 +137,10 @@ def open_rows(
     options = options or TableOptions()
     source = source.frame if isinstance(source, DataFrameSource) else source
     if isinstance(source, str | os.PathLike):
-        files = input_files(source)
-        if len(files) > 1:
-            return _open_files(files, display_name(source), options, num_texts, names, sample)
-        return _open_file(files[0], options, num_texts, names, sample)
+        return _open_file(source, options, num_texts, names, sample)
     if hasattr(source, "columns"):
         return _open_frame(source, options, num_texts, names)
     return _open_list(source, options, num_texts, names)
-
-
-def _open_files(
-    files: Sequence[str | os.PathLike[str]],
-    source: str,
-    options: TableOptions,
-    num_texts: int | None,
-    names: Sequence[str],
-    sample: int,
-) -> RowReader:
-    """The rows of several files of one kind, as one sequence: a row's line is its number over all files, from 1."""
-    opened = (_open_nonempty(path, options, num_texts, names, sample) for path in files)
-    first = next(filter(None, opened), None)
-    if first is None:
-        raise InputError(f"{source}: all {len(files):,} files are empty: expected at least one row")
-
-    def rows() -> Iterator[Row]:
-        number = 0
-        for reader in chain([first], filter(None, opened)):
-            if (reader.is_table, reader.text_columns) != (first.is_table, first.text_columns):
-                raise InputError(
-                    f"{reader.name} ({reader.description}) is not read like {first.name} ({first.description}); name "
-                    "the column of the text with --columns, or give files of one kind"
-                )
-            for row in reader:
-                yield Row(number, number + 1, row.texts, row.values)
-                number += 1
-
-    return RowReader(
-        rows(),
-        name=f"{source} ({len(files):,} files)",
-        columns=first.columns,
-        text_columns=first.text_columns,
-        description=first.description,
-        unit="row",
-    )
-
-
-def _open_nonempty(path: str | os.PathLike[str], *options: Any) -> RowReader | None:
-    """The rows of a file; None if it has none, as some parts of large outputs do."""
-    try:
-        return _open_file(path, *options)
-    except EmptyFile:
-        return None
-
-
-class EmptyFile(InputError):
-    """A file without rows."""
 
 
 @dataclass
@@ -223,7 +171,7 @@ def _stream(stack: ExitStack, path: str | os.PathLike[str], options: TableOption
     head = _head(lines, sample)
     first = next((line for line in head if line.strip()), None)
     if first is None:
-        raise EmptyFile(f"{name} is empty: expected at least one row")
+        raise InputError(f"{name} is empty: expected at least one row")
     whole = chain(head, lines)
     if options.delimiter is None and is_json(path, first):
         if first.lstrip().startswith("["):
@@ -319,7 +267,7 @@ def _reader_of_records(
             break
     keys = list(dict.fromkeys(key for _, record in head for key in record))
     if not keys:
-        raise EmptyFile(f"{stream.table.name} is empty: expected at least one object")
+        raise InputError(f"{stream.table.name} is empty: expected at least one object")
     filled = [(line, [record.get(key) for key in keys]) for line, record in head if record]
     base = stream.table
     table = _with_rows(Table(base.name, base.description, [], [], keys, unit=base.unit), filled)

@@ -26,7 +26,7 @@ from datetime import timedelta
 from functools import lru_cache
 from glob import glob
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from regard.errors import InputError, RegardError, suggest
 from regard.files.disk import replace_file
@@ -124,12 +124,6 @@ def open_input(address: Address) -> BinaryIO:
     with _errors(location):
         file = _filesystem(location).open_input_file(location.path)
     return cast("BinaryIO", io.BufferedReader(_RemoteFile(file, location), BUFFER))
-
-
-def is_plain(file: IO[bytes]) -> bool:
-    """Return whether a file is as it is stored, so that seeking in it is cheap; one that is decompressed is not."""
-    raw = file.raw if isinstance(file, io.BufferedReader) else None
-    return isinstance(raw, io.FileIO | _RemoteFile) and file.seekable()
 
 
 def read_bytes(address: Address) -> bytes:

@@ -28,7 +28,6 @@ from regard.data.files import (
 from regard.data.readers.memory import RecordList
 from regard.errors import InputError, check_choice, suggest
 from regard.files.file_input import format_size, read_up_to
-from regard.files.storage import is_plain
 
 E = TypeVar("E")
 Path = str | os.PathLike[str]
@@ -213,9 +212,10 @@ def parquet_rows(file: IO[bytes], path: Path, budget: int | None = None) -> Iter
         import pyarrow.parquet as reader
     except ImportError:
         raise InputError(f"{name} is Parquet, which needs pyarrow: pip install 'regard[data]'") from None
+    plain = isinstance(file, io.BufferedReader) and isinstance(file.raw, io.FileIO) and file.seekable()
     number = 0
     try:
-        parquet = reader.ParquetFile(file if is_plain(file) else io.BytesIO(_read_bounded(file, path)))
+        parquet = reader.ParquetFile(file if plain else io.BytesIO(_read_bounded(file, path)))
         for batch in parquet.iter_batches(batch_size=_ROWS):
             size = batch.nbytes + _CELL * batch.num_rows * batch.num_columns
             budget = None if budget is None else budget - size

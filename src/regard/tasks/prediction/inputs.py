@@ -13,7 +13,7 @@ from typing import Any
 
 from regard.data.example_images import example_images
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
-from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, display_name, is_rereadable, read_all_lines
+from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, display_name, read_all_lines
 from regard.data.readers import RecordList, TableOptions, holds_images
 from regard.data.readers.records import open_records
 from regard.data.readers.tables import SAMPLE, Missing
@@ -117,7 +117,7 @@ def is_file_name(source: str) -> bool:
 def _open_file(
     task: Task[Any], path: str, table: TableOptions, keep: Sequence[str], names: Sequence[str], *, live: bool
 ) -> PredictionInput:
-    if path != STANDARD_INPUT and not os.path.exists(path) and not is_rereadable(path):
+    if path != STANDARD_INPUT and not os.path.exists(path):
         raise InputError(
             f"{path}: no such file; expected a file of input, a text, or - for standard input. If it is a text, send "
             "it to standard input"
@@ -140,7 +140,7 @@ def _open_file(
     def open_again() -> RowReader:
         return open_rows(path, table, num_texts=_num_texts(task, names), names=names, sample=sample)
 
-    return _of_rows(task, open_again, keep, table.missing, lines=True, rereadable=is_rereadable(path))
+    return _of_rows(task, open_again, keep, table.missing, lines=True, rereadable=is_file)
 
 
 def _num_texts(task: Task[Any], names: Sequence[str]) -> int | None:
