@@ -57,6 +57,7 @@ from regard.training.cost import CostEstimate
 from regard.training.doctor import DoctorResult
 from regard.training.embedding.run import EmbeddingReport
 from regard.training.finetuning.report import FineTuningReport
+from regard.training.pretraining.corpus import CorpusResult
 from regard.training.pretraining.trainer import PretrainingResult
 from regard.training.translation.trainer import TranslationReport
 from regard.verbs.models import ModelList
@@ -610,6 +611,23 @@ def list_models(
     on_event: Callable[[Event], object] | None = None,
 ) -> ModelList:
     """List the model families and known checkpoints, with their sizes."""
+
+def corpus_build(
+    source: list[str],
+    *,
+    output: str | PathLike[str],
+    family: str = 'bert',
+    tokenizer: str | None = None,
+    vocab_size: int | None = None,
+    key: str = 'text',
+    shard_size: str = '16MiB',
+    settings: list[str] | dict[str, Any] = [],
+    workers: int = 1,
+    restart: bool = False,
+    upload: str | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> CorpusResult:
+    """Encode raw text as token shards, once, for any number of pretraining runs: regard pretrain FAMILY --corpus DIR."""
 
 def pretrain(
     family: str,

@@ -230,6 +230,11 @@ EXAMPLES: dict[str, Example] = {
         {"train": "PASSAGES", "model": "MODEL", "output": "EMBEDDER"},
         "cannot tell which columns to use",
     ),
+    "corpus_build": Example(
+        {"source": ["PASSAGES"], "output": "CORPUS", "tokenizer": "MODEL"},
+        {"source": ["PASSAGES"], "output": "CORPUS", "tokenizer": "MODEL", "shard_size": "1 apple"},
+        "is not a size",
+    ),
     "predict": Example(
         {"model": "CLASSIFIER", "source": ["the film was good", "a day"]},
         {"model": "CLASSIFIER", "source": ["the film"], "threshold": 0.5},

@@ -65,7 +65,7 @@ def placeholders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactor
     pairs.write_text("".join(f"the dog sees a cat {n}\tder Hund sieht eine Katze {n}\n" for n in range(9)), "utf-8")
     runs = {
         name: passages.with_name(name.lower())
-        for name in ("PRETRAINED", "TRAINED", "DISTILLED", "TRANSLATED", "EMBEDDER", "INDEXED", "EXPORTED")
+        for name in ("PRETRAINED", "TRAINED", "DISTILLED", "TRANSLATED", "EMBEDDER", "INDEXED", "EXPORTED", "CORPUS")
     }
     folders = {"MODEL": tiny_bert_folder, "CLASSIFIER": classifier, "GPT": gpt, "TRANSLATOR": translator}
     folders |= {"TEACHER": classifier.with_name("teacher"), **runs}

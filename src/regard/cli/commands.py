@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # exit code
 MAX_LINE = "64MiB"
+GROUPS = {"corpus": "Prepare raw text for pretraining.", "cost": "Estimate costs."}  # help pages of groups that are no verbs themselves
 
 
 def _set_max_line(size: str) -> str:
@@ -80,14 +81,12 @@ def register(app: typer.Typer, verb: Verb) -> None:
         return
     target = app
     if group:
-        groups = [one.typer_instance for one in app.registered_groups if one.name == group]
+        groups = [one.typer_instance for one in app.registered_groups if one.name == group and one.typer_instance]
         if not groups and any(one.name == group for one in app.registered_commands):
             return
+        target = groups[0] if groups else typer.Typer(help=GROUPS[group], no_args_is_help=True)
         if not groups:
-            app.add_typer(made := typer.Typer(), name=group)
-            made.callback()(lambda: None)
-            groups = [made]
-        target = groups[0] or app
+            app.add_typer(target, name=group)
     function = command(verb)
     target.command(name, cls=_variadic_command(verb))(function)
     for alias in verb.aliases:

@@ -1,5 +1,8 @@
 """Reads text files, compressed files and standard input line by line, with errors that name the line.
 
+Files are on the local disk or on an object store (`s3://bucket/key`), and several of them can be named at once: a
+folder or a glob stands for its files in sorted order.
+
 Lines end with LF or CR LF only: U+2028, vertical tabs and lone carriage returns are part of the text. Lines are held in
 memory, so their length is limited, and so is the size of compressed files that are read completely: a few kilobytes can
 decompress to terabytes.
@@ -22,6 +25,7 @@ from typing import IO, Any, BinaryIO, cast
 
 from regard.data.compression import DAMAGE, open_xz, open_zip, open_zstandard
 from regard.errors import InputError
+from regard.files import storage
 from regard.files.file_input import current_max_line, format_size, is_descriptor, open_file, read_up_to
 
 STANDARD_INPUT = "-"
@@ -37,13 +41,16 @@ _DECOMPRESSORS: dict[str, Callable[..., Any]] = {
     ".zip": open_zip,
 }
 COMPRESSED_SUFFIXES = tuple(_DECOMPRESSORS)
+ROW_SUFFIXES = (".txt", ".text", ".csv", ".tsv", ".tab", ".json", ".jsonl", ".ndjson", ".parquet", ".pq")
 # No UTF-8 text starts with these bytes. Texts may start with bzip2's "BZh", so `_decompress` checks the block mark too.
 _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst", b"PK\x03\x04": ".zip"}
 
 
 def display_name(path: str | os.PathLike[str]) -> str:
     """Return the name of an input for messages."""
-    return "standard input" if os.fspath(path) == STANDARD_INPUT else os.fspath(path)
+    if os.fspath(path) == STANDARD_INPUT:
+        return "standard input"
+    return storage.normalize(path) if storage.is_remote(path) else os.fspath(path)
 
 
 def content_suffix(path: str | os.PathLike[str]) -> str:
@@ -54,7 +61,48 @@ def content_suffix(path: str | os.PathLike[str]) -> str:
 
 def taken_for_file(source: str) -> bool:
     """Return whether an argument that may be a file or a text is a file: it exists, or it has no whitespace."""
-    return source == STANDARD_INPUT or os.path.exists(source) or not any(map(str.isspace, source))
+    if source == STANDARD_INPUT or os.path.exists(source) or not any(map(str.isspace, source)):
+        return True
+    return source.startswith(tuple(f"{scheme}://" for scheme in storage.STORES))
+
+
+def is_rereadable(path: str | os.PathLike[str]) -> bool:
+    """Return whether an input can be read more than once: files, folders and globs, but not standard input or pipes."""
+    if os.fspath(path) == STANDARD_INPUT:
+        return False
+    return os.path.isfile(path) or os.path.isdir(path) or storage.is_remote(path) or is_glob(path)
+
+
+def files_of(path: str | os.PathLike[str]) -> list[str] | None:
+    """Return the files of a folder or of a glob, in sorted order; None for standard input and for what is one file.
+
+    In a folder, only files with the suffix of a text or a table are read. Raises InputError if there is none.
+    """
+    if os.fspath(path) == STANDARD_INPUT or is_descriptor(path) or os.path.isfile(path):
+        return None
+    if not (storage.is_remote(path) or os.path.isdir(path) or is_glob(path)):
+        return None
+    found = storage.list_files(path)
+    if found == [storage.normalize(path)]:
+        return None
+    if is_glob(path):
+        return found
+    rows = [file for file in found if content_suffix(file) in ROW_SUFFIXES]
+    if not rows:
+        raise InputError(
+            f"{display_name(path)} has no file of texts, such as {_base(found[0])}: expected files that end in "
+            f"{', '.join(ROW_SUFFIXES)}, compressed or not"
+        )
+    return rows
+
+
+def is_glob(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a pattern for files, and not the name of one that has such characters."""
+    return storage.is_pattern(path) and not os.path.exists(path)
+
+
+def _base(address: str) -> str:
+    return address.rpartition("/")[2]
 
 
 @contextmanager
@@ -123,8 +171,13 @@ def open_bounded(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], int]
         content = _decompress(stream, path)
         yield content, sys.maxsize if content is stream else MAX_HELD_BYTES
         return
+    if storage.is_remote(path):
+        with storage.open_input(path) as remote, _decompress(remote, path) as content:
+            limit = MAX_HELD_BYTES + MAX_EXPANSION * remote.raw.size()  # type: ignore[attr-defined]
+            yield content, sys.maxsize if content is remote else limit
+        return
     try:
-        file = open(path, "rb") if is_descriptor(path) else open_file(path)  # noqa: SIM115
+        file = open(path, "rb") if is_descriptor(path) else open_file(storage.local_path(path))  # noqa: SIM115
     except InputError as error:
         raise InputError(f"{error}, or send it to standard input: `- < {os.fspath(path)}`") from None
     except (OSError, ValueError) as error:

@@ -11,6 +11,9 @@
 Files are CSV, TSV, JSON lines, a JSON list, Parquet, or one text per line; compressed or not. The first rows decide
 which columns hold the texts, by the rules of `regard.data.readers.read_text_examples`; then rows are read as they are
 asked for, in constant memory (a JSON list is held in memory, and so is a compressed Parquet file).
+
+A folder or a glob is one sequence of the rows of its files, in sorted order: the first file decides which columns hold
+the texts, and the others must have them too. Files may be on an object store (`s3://bucket/folder`).
 """
 
 from __future__ import annotations
@@ -18,11 +21,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
-from regard.data.files import decode_lines, display_name, open_bytes
+from regard.data.files import decode_lines, display_name, files_of, open_bytes
 from regard.data.frames import DataFrameSource
 from regard.data.labels import is_missing
 from regard.data.readers.records import (
@@ -51,13 +54,15 @@ class Row:
 
     `number` counts every row from 0, blank ones too, but not the header. `line` is the line of the file where the row
     starts, from 1, or `number` + 1 where there are no lines. A text is None where its cell is missing or blank.
-    `values` are the cells that the row has, by the name of their column.
+    `values` are the cells that the row has, by the name of their column. `location` is the file and the line of a row
+    of several files, which are counted through as one.
     """
 
     number: int
     line: int
     texts: tuple[str | None, ...]
     values: Mapping[str, object]
+    location: str = ""
 
     @property
     def is_missing(self) -> bool:
@@ -77,9 +82,10 @@ class RowReader:
         text_columns: Sequence[str],
         description: str,
         unit: str,
+        num_files: int = 1,
     ) -> None:
         self.name, self.columns, self.text_columns = name, tuple(columns), tuple(text_columns)
-        self.description, self.unit = description, unit
+        self.description, self.unit = description + (f"; {num_files:,} files" if num_files > 1 else ""), unit
         self.num_missing = 0  # rows without a text so far
         self._first_missing = ""
         self.is_table = description not in PLAIN  # whether there are columns to choose from
@@ -90,7 +96,7 @@ class RowReader:
 
     def location(self, row: Row) -> str:
         """Return where a row starts, for messages: "reviews.csv line 12"."""
-        return f"{self.name} {self.unit} {row.line:,}"
+        return row.location or f"{self.name} {self.unit} {row.line:,}"
 
     def read(self, missing: Missing = "keep") -> Iterator[Row]:
         """Yield the rows, and count those without a text: "error" refuses the first, "skip" leaves them out."""
@@ -137,6 +143,8 @@ def open_rows(
     options = options or TableOptions()
     source = source.frame if isinstance(source, DataFrameSource) else source
     if isinstance(source, str | os.PathLike):
+        if files := files_of(source):
+            return _open_files(files, display_name(source), options, num_texts, names, sample)
         return _open_file(source, options, num_texts, names, sample)
     if hasattr(source, "columns"):
         return _open_frame(source, options, num_texts, names)
@@ -160,6 +168,37 @@ def _open_file(
         build = _reader_of_records if stream.records is not None else _reader_of_cells
         reader = build(stream, options, num_texts, names, sample, stack.pop_all())
     return reader
+
+
+def _open_files(
+    files: Sequence[str], name: str, options: TableOptions, num_texts: int | None, names: Sequence[str], sample: int
+) -> RowReader:
+    """The rows of several files, one after the other; only one is open at a time."""
+    first = _open_file(files[0], options, num_texts, names, sample)
+
+    def rows() -> Iterator[Row]:
+        number = 0
+        for index, file in enumerate(files):
+            reader = first if index == 0 else _open_file(file, options, num_texts, first.text_columns, sample)
+            if (reader.is_table, reader.text_columns) != (first.is_table, first.text_columns):
+                raise InputError(
+                    f"{reader.name} has its texts in {' and '.join(reader.text_columns)} ({reader.description}), but "
+                    f"{first.name} in {' and '.join(first.text_columns)} ({first.description}); name the columns with "
+                    "--columns, or read the files one by one"
+                )
+            for row in reader:
+                yield replace(row, number=number, line=number + 1, location=reader.location(row))
+                number += 1
+
+    return RowReader(
+        rows(),
+        name=name,
+        columns=first.columns,
+        text_columns=first.text_columns,
+        description=first.description,
+        unit="row",
+        num_files=len(files),
+    )
 
 
 def _stream(stack: ExitStack, path: str | os.PathLike[str], options: TableOptions, sample: int) -> _Stream:

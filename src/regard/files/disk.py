@@ -111,6 +111,22 @@ def replace_folder(folder: str | os.PathLike[str], *, remove: Iterable[str] = ()
     finish_save(target)
 
 
+@contextmanager
+def scratch_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `path`, with a name derived from it; it is removed at the end.
+
+    Folders that processes left behind when they were killed are removed first.
+    """
+    with _unchanged_on_error(path):
+        scratch = _temporary(path, parent=path.parent)
+        scratch.mkdir()
+    try:
+        with _unchanged_on_error(path, only=DISK_FULL):
+            yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
 def finish_save(folder: str | os.PathLike[str]) -> None:
     """Complete a save into `folder` that was interrupted after its commit; otherwise do nothing. Safe to repeat."""
     target = Path(os.path.realpath(folder))

@@ -123,7 +123,7 @@ def open_input(address: Address) -> BinaryIO:
             raise InputError(f"{address} cannot be read: {error.strerror or error}") from None
     with _errors(location):
         file = _filesystem(location).open_input_file(location.path)
-    return cast("BinaryIO", io.BufferedReader(_RemoteFile(file, location), BUFFER))
+    return cast("BinaryIO", io.BufferedReader(RemoteFile(file, location), BUFFER))
 
 
 def read_bytes(address: Address) -> bytes:
@@ -176,7 +176,7 @@ def replace_object(address: Address) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="regard-upload-") as folder:
         temporary = Path(folder, "object" + Path(location.path).suffix)
         yield temporary
-        _upload(temporary, location)
+        upload(temporary, address)
 
 
 def write_bytes(address: Address, data: bytes) -> None:
@@ -199,6 +199,28 @@ def fetch(address: Address, path: Address) -> None:
         )  # fmt: skip
 
 
+def upload(path: Path, address: Address) -> None:
+    """Copy a local file to an object store, where it appears when it is complete."""
+    location = _location(address)
+    if location is None:
+        raise InputError(f"{address} is not on an object store; copy local files yourself")
+    _import_pyarrow(location.address)
+    from pyarrow import fs
+
+    if "/" not in location.path:
+        raise InputError(f"{location.address} is a bucket, expected a file; add its name")
+    store = _filesystem(location)
+    # One call: a stream of pyarrow that is interrupted between two writes would complete a truncated object.
+    with _errors(location):
+        fs.copy_files(
+            str(path), location.path, source_filesystem=fs.LocalFileSystem(), destination_filesystem=store,
+            chunk_size=BUFFER,
+        )  # fmt: skip
+        size = store.get_file_info(location.path).size
+    if size != path.stat().st_size:
+        raise RegardError(f"{location.address}: {size} of {path.stat().st_size} bytes arrived; write it again")
+
+
 def remove(address: Address) -> None:
     """Remove a file of an object store, or everything below a prefix; nothing happens if there is nothing."""
     location = _location(address)
@@ -214,7 +236,7 @@ def remove(address: Address) -> None:
             _filesystem(location).delete_dir(location.path)
 
 
-class _RemoteFile(io.RawIOBase):
+class RemoteFile(io.RawIOBase):
     """A file of pyarrow whose errors are RegardErrors: an OSError in a reader would be taken for a damaged file."""
 
     def __init__(self, file: Any, location: _Location) -> None:
@@ -329,23 +351,6 @@ def _import_pyarrow(address: str) -> None:
 def _kind(location: _Location) -> str:
     with _errors(location):
         return str(_filesystem(location).get_file_info(location.path).type.name)
-
-
-def _upload(path: Path, location: _Location) -> None:
-    from pyarrow import fs
-
-    if "/" not in location.path:
-        raise InputError(f"{location.address} is a bucket, expected a file; add its name")
-    store = _filesystem(location)
-    # One call: a stream of pyarrow that is interrupted between two writes would complete a truncated object.
-    with _errors(location):
-        fs.copy_files(
-            str(path), location.path, source_filesystem=fs.LocalFileSystem(), destination_filesystem=store,
-            chunk_size=BUFFER,
-        )  # fmt: skip
-        size = store.get_file_info(location.path).size
-    if size != path.stat().st_size:
-        raise RegardError(f"{location.address}: {size} of {path.stat().st_size} bytes arrived; write it again")
 
 
 def _list_local(path: Path) -> list[str]:

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from regard.data.examples import is_labeled
+from regard.data.files import display_name, files_of
 from regard.data.readers import ExampleSet, TableOptions, holds_images
 from regard.errors import InputError, check_choice
 from regard.tasks.image_classification import ImageTask
@@ -45,8 +46,15 @@ def task_for(name: str, path: str | os.PathLike[str]) -> type[Task[Any]]:
 def read_examples(
     task: str, path: str | os.PathLike[str], *, table: TableOptions | None = None, labeled: bool | None = None
 ) -> ExampleSet[Any]:
-    """The examples in a file. `labeled`: True requires labels, False ignores them, None reads them if any."""
-    return task_for(task, path).read(path, table or TableOptions(), labeled=labeled)
+    """The examples in a file, or in all files of a folder or a glob of texts, which are read as one.
+
+    `labeled`: True requires labels, False ignores them, None reads them if any.
+    """
+    chosen, options = task_for(task, path), table or TableOptions()
+    files = None if chosen.reads_images else files_of(path)
+    if files is None:
+        return chosen.read(path, options, labeled=labeled)
+    return ExampleSet.joined([chosen.read(file, options, labeled=labeled) for file in files], display_name(path))
 
 
 def check_labels(task: Task[Any], examples: ExampleSet[Any]) -> None:

@@ -46,6 +46,7 @@ VERBS = (
     "ablate",
     "map",
     "models",
+    "corpus_build",
     "pretrain",
     "train",
     "distill",

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from regard.data.corpus import Corpus, CorpusProgress, Document, build_corpus, read_documents, train_tokenizer
-from regard.data.corpus import build as module
+from regard.data.corpus import parts as module
 from regard.data.corpus.sentences import split_sentences
 from regard.errors import InputError, RegardError
 from regard.text import Tokenizer

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from regard.data.corpus.folder import CorpusManifest, SourceFile, source_of, tokenizer_digest
+from regard.files.storage import file_identity
 from regard.text import Tokenizer
 
 SOURCES = tuple(SourceFile(f"{name}.txt", 10, name * 8) for name in "abcdef")
@@ -37,6 +38,6 @@ def test_digests_of_sources_and_tokenizers(tmp_path: Path, wordpiece: Tokenizer,
     path = tmp_path / "a.txt"
     path.write_bytes(b"abc")
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert source_of(path) == SourceFile(path.as_posix(), 3, digest)
+    assert source_of(path, file_identity(path)) == SourceFile(path.as_posix(), 3, digest)
     wordpiece.save(tmp_path / "saved")
     assert tokenizer_digest(Tokenizer.open(tmp_path / "saved")) == tokenizer_digest(wordpiece) != tokenizer_digest(bpe)

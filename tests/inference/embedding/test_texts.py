@@ -105,7 +105,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(texts) == [(1, "one"), (2, "two")]
 
 
-@pytest.mark.parametrize(("name", "column"), [("absent.txt", None), (".", None), ("texts.txt", "x")])
+@pytest.mark.parametrize(("name", "column"), [("absent.txt", None), ("absent", None), ("texts.txt", "x")])
 def test_missing_files_and_columns_are_refused(name: str, column: str | None, file: Path) -> None:
     with pytest.raises(InputError):
         scan(file.parent / name, columns=column and (column,))

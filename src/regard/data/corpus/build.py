@@ -1,26 +1,22 @@
-"""Builds a corpus: checks the sources, then reads, splits and encodes them shard by shard.
+"""Builds a corpus: checks the sources, then reads, splits and encodes them shard by shard, in one process or several.
 
-Shards are written atomically, so a build that was killed resumes after the last complete shard and produces the same
-bytes.
+Shards are written atomically and in their order, so a build that was killed resumes after the last complete shard and
+produces the same bytes.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import tokenizers
-from tokenizers import models, normalizers, pre_tokenizers
-
-from regard.data.corpus.documents import Document, Sources, find_sources, read_file_documents
+from regard.data.corpus.documents import Source, Sources, find_sources
+from regard.data.corpus.encoder import CorpusEncoder
 from regard.data.corpus.folder import (
     REPORT,
     TOKENIZER,
@@ -29,104 +25,31 @@ from regard.data.corpus.folder import (
     CorpusProgress,
     CorpusReport,
     ShardRecord,
-    ShardWriter,
     begin,
     clear,
     leave,
     refuse_foreign_files,
     shard_folder,
     source_of,
-    token_type,
     tokenizer_digest,
     tokenizer_files,
     tokenizer_paths,
 )
-from regard.data.corpus.sentences import RULES, split_sentences
+from regard.data.corpus.parts import PositionedDocument, count_documents, next_part, positioned_documents, write_part
+from regard.data.corpus.sentences import RULES
+from regard.data.corpus.workers import CountJob, PartJob, Workers
+from regard.data.prefetch import prefetch
 from regard.errors import InputError
-from regard.events import Note, drain
+from regard.events import Note, drain, map_events
+from regard.files import storage
 from regard.files.checksums import Verify, find_damage
-from regard.files.disk import atomic_write, replace_folder
+from regard.files.disk import atomic_write, replace_folder, scratch_folder
 from regard.files.json_files import json_bytes
 from regard.files.output_folder import lock_folder
 from regard.text import Tokenizer
 
 SHARD_BYTES = 1 << 24
-BATCH = 1 << 20  # bytes of text to encode at once
-PROBE = "a b\nc"
-MAX_CORES = 2  # encode by word up to this many cores
-MAX_WORDS = 1 << 19  # cached words, about 150 MB
-Position = tuple[int, int]  # index of a source, and the number of its documents that are done
-PositionedDocument = tuple[Document, Position]  # with the position after it
-_split_words: Callable[[str], list[str]] = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]").findall
-
-
-class CorpusEncoder:
-    """Splits documents into sentences and encodes the sentences of many documents, without special tokens.
-
-    The `tokenizers` library encodes sentences on all cores. With one or two cores, it is faster to encode WordPiece by
-    word and to cache the ids of each word; the ids are the same, because in BERT's pipeline no token crosses a space
-    or a punctuation mark. `spaces` is True if the tokenizer preserves whitespace, as byte-level tokenizers do. Then a
-    sentence includes the space or line break before it, and the ids of a document are those of its complete text.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, *, cores: int | None = None) -> None:
-        self.unknown = tokenizer.unk_token_id
-        self.spaces = tokenizer.decode(tokenizer.encode(PROBE, add_special_tokens=False).ids) == PROBE
-        # In this copy, text that looks like a special token ("[MASK]") is encoded as text.
-        self._pipeline = tokenizers.Tokenizer.from_str(tokenizer.files()["tokenizer.json"].decode())
-        self._pipeline.encode_special_tokens = True
-        self._by_words = (cores or os.cpu_count() or 1) <= MAX_CORES and _is_bert(self._pipeline)
-        self._words: dict[str, list[int]] = {}
-
-    def sentences(self, document: Document) -> list[str]:
-        """Return the sentences of a document, with the whitespace before them if the tokenizer preserves it."""
-        sentences = []
-        for number, paragraph in enumerate(document.paragraphs):
-            end = 0
-            for start, stop in split_sentences(paragraph):
-                if not self.spaces:
-                    sentences.append(paragraph[start:stop])
-                else:
-                    sentences.append(("\n" if number and not start else "") + paragraph[end:stop])
-                end = stop
-        return sentences
-
-    def encode(self, documents: Sequence[list[str]]) -> list[list[list[int]]]:
-        """Return the ids of each sentence of each document."""
-        if not self._by_words:
-            ids = iter(self._ids([sentence for document in documents for sentence in document]))
-            return [[next(ids) for _ in document] for document in documents]
-        split = [[_split_words(sentence) for sentence in document] for document in documents]
-        if len(self._words) > MAX_WORDS:
-            self._words.clear()
-        words = set(chain.from_iterable(chain.from_iterable(split)))
-        new = sorted(words.difference(self._words))
-        self._words.update(zip(new, self._ids(new), strict=True))
-        known = self._words.__getitem__
-        return [[list(chain.from_iterable(map(known, parts))) for parts in document] for document in split]
-
-    def _ids(self, texts: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._pipeline.encode_batch_fast(texts, add_special_tokens=False)]
-
-
-def text_bytes(document: Document) -> int:
-    """Return the number of UTF-8 bytes in the paragraphs of a document."""
-    return sum(len(text) if text.isascii() else len(text.encode()) for text in document.paragraphs)
-
-
-def _is_bert(pipeline: tokenizers.Tokenizer) -> bool:
-    """Return whether a text can be encoded by the parts between ASCII spaces and punctuation marks."""
-    return (
-        isinstance(pipeline.model, models.WordPiece)
-        and isinstance(pipeline.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
-        and isinstance(pipeline.normalizer, normalizers.BertNormalizer)
-        # Added tokens that are not special may contain spaces.
-        and all(token.special for token in pipeline.get_added_tokens_decoder().values())
-    )
-
-
-class _NoTokens(Exception):
-    """The remaining sources have no tokens."""
+MAX_WORKERS = 256
 
 
 def corpus_events(
@@ -136,25 +59,29 @@ def corpus_events(
     tokenizer: Tokenizer,
     key: str = "text",
     shard_bytes: int = SHARD_BYTES,
+    workers: int = 1,
     restart: bool = False,
     verify: Verify = "auto",
 ) -> Generator[CorpusProgress | Note, None, CorpusReport]:
     """Encode text files and folders as token shards in `folder`, for `Corpus.open`.
 
-    All sources are checked before encoding starts. A shard has complete documents, about `shard_bytes` bytes of text. A
+    Sources are on the disk or on an object store; they are all checked before encoding starts. A shard has complete
+    documents, about `shard_bytes` bytes of text. `workers` processes encode; the bytes do not depend on their number. A
     second call builds only what is missing or damaged, and yields a note for each damaged file; with other sources,
     another tokenizer or other settings it is refused unless `restart` deletes the old corpus. `verify` is the same as
     in `Corpus.open`. Sentences are encoded without special tokens; text that looks like one is encoded as text.
     """
     if shard_bytes < 1:
         raise InputError(f"shard_bytes is {shard_bytes}; expected a number of bytes, at least 1")
+    if not 1 <= workers <= MAX_WORKERS:
+        raise InputError(f"workers is {workers}; expected a number of processes from 1 to {MAX_WORKERS}")
     folder = Path(folder)
     refuse_foreign_files(folder)
     source_files = find_sources(sources)
-    states = [_state(path) for path in source_files.files]
+    states = list(map(storage.file_identity, source_files.files))
     encoder = CorpusEncoder(tokenizer)
     manifest = CorpusManifest(
-        sources=tuple(source_of(path) for path in source_files.files),
+        sources=tuple(map(source_of, source_files.files, states)),
         tokenizer=tokenizer_digest(tokenizer),
         vocabulary=tokenizer.size,
         tokenizer_files=tokenizer_files(tokenizer),
@@ -174,12 +101,15 @@ def corpus_events(
                         yield Note(message=f"{folder / name} {problem}")
                     tokenizer.save(folder / TOKENIZER)
                 return _report(source_files, existing, manifest, resumed=resumed, seconds=0.0)
-            total = _count(source_files.files, key)
-            tokenizer.save(folder / TOKENIZER)
-            started = time.perf_counter()
-            job = _Job(folder, source_files.files, encoder, key, shard_bytes, total)
-            shards = yield from job.run(existing, token_type(tokenizer.size))
-            if [_state(path) for path in source_files.files] != states:
+            remedy = f"the finished shards are kept in {folder}: the same command continues"
+            with ExitStack() as stack:
+                processes = stack.enter_context(Workers(workers, remedy=remedy)) if workers > 1 else None
+                total = _count(source_files.files, key, processes)
+                tokenizer.save(folder / TOKENIZER)
+                started = time.perf_counter()
+                job = _Build(folder, source_files.files, encoder, key, shard_bytes, total)
+                shards = yield from job.run(existing, processes)
+            if list(map(storage.file_identity, source_files.files)) != states:
                 clear(folder)
                 raise InputError("a source changed while it was read; the corpus was deleted: build it again")
             report = _report(source_files, shards, manifest, resumed=resumed, seconds=time.perf_counter() - started)
@@ -210,82 +140,94 @@ def build_corpus(
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Build:
     """One pass over the sources."""
 
     folder: Path
-    files: tuple[Path, ...]
+    files: tuple[Source, ...]
     encoder: CorpusEncoder
     key: str
     shard_bytes: int
-    documents: int
+    documents: int  # in all sources
 
     def run(
-        self, existing: list[ShardRecord], dtype: np.dtype[Any]
+        self, existing: Sequence[ShardRecord], workers: Workers | None
     ) -> Generator[CorpusProgress, None, list[ShardRecord]]:
         """Write the missing shards; return the records of all shards."""
-        shards = list(existing)
-        stream = _documents(self.files, existing[-1].next if existing else (0, 0), self.key)
-        while (first := next(stream, None)) is not None:
-            with suppress(_NoTokens), replace_folder(shard_folder(self.folder, len(shards))) as staging:
-                writer = ShardWriter(staging, dtype=dtype, unknown=self.encoder.unknown)
-                try:
-                    record = yield from self._fill(writer, chain([first], stream), existing, shards)
-                finally:
-                    writer.close()
-                shards.append(record)
+        start = existing[-1].next if existing else (0, 0)
+        stream = positioned_documents(self.files, start, self.key)
+        shards = yield from (self._in_workers(existing, stream, workers) if workers else self._here(existing, stream))
         if not shards:
             raise InputError("the corpus has no tokens: the tokenizer encodes every sentence as nothing")
         return shards
 
-    def _fill(
-        self,
-        writer: ShardWriter,
-        stream: Iterator[PositionedDocument],
-        existing: list[ShardRecord],
-        shards: list[ShardRecord],
-    ) -> Generator[CorpusProgress, None, ShardRecord]:
+    def _here(
+        self, existing: Sequence[ShardRecord], stream: Iterator[PositionedDocument]
+    ) -> Generator[CorpusProgress, None, list[ShardRecord]]:
+        shards = list(existing)
+        progress = self._progress(existing)
+        while (first := next(stream, None)) is not None:
+            part = next_part(chain([first], stream), self.shard_bytes)
+            with suppress(_NoTokens), replace_folder(shard_folder(self.folder, len(shards))) as staging:
+                record = yield from map_events(
+                    write_part(part, staging, self.encoder),
+                    lambda done, shards=shards: progress(shards, done.documents, done.tokens),  # type: ignore[misc]
+                )
+                if record is None:
+                    raise _NoTokens
+                shards.append(record)
+        return shards
+
+    def _in_workers(
+        self, existing: Sequence[ShardRecord], stream: Iterator[PositionedDocument], workers: Workers
+    ) -> Generator[CorpusProgress, None, list[ShardRecord]]:
+        shards = list(existing)
+        progress = self._progress(existing)
+        with scratch_folder(self.folder / "parts") as scratch, ExitStack() as stack:
+            # A thread reads the text of a few parts ahead, so that no worker waits for it.
+            jobs = prefetch(self._jobs(stream, scratch))
+            stack.callback(jobs.close)
+            for number, record in enumerate(workers.results(jobs)):
+                if record is not None:
+                    with replace_folder(shard_folder(self.folder, len(shards))) as staging:
+                        for file in (scratch / str(number)).iterdir():
+                            file.rename(staging / file.name)
+                    shards.append(record)
+                    yield progress(shards, 0, 0)
+        return shards
+
+    def _jobs(self, stream: Iterator[PositionedDocument], scratch: Path) -> Iterator[PartJob]:
+        number = 0
+        while documents := tuple(next_part(stream, self.shard_bytes)):
+            staging = scratch / str(number)
+            staging.mkdir()
+            yield PartJob(documents, staging, self.folder / TOKENIZER)
+            number += 1
+
+    def _progress(self, existing: Sequence[ShardRecord]) -> Callable[[Sequence[ShardRecord], int, int], CorpusProgress]:
         resumed = sum(shard.counts.documents for shard in existing)
-        done = sum(shard.counts.documents for shard in shards)
-        previous_tokens = sum(shard.counts.tokens for shard in shards)
-        batch: list[list[str]] = []
-        paragraphs = size = pending = documents = 0
-        position = (0, 0)
 
-        def flush() -> CorpusProgress:
-            writer.add(self.encoder.encode(batch))
-            batch.clear()
-            tokens = previous_tokens + writer.tokens
-            return CorpusProgress(min(done + documents, self.documents), self.documents, resumed, tokens)
+        def progress(shards: Sequence[ShardRecord], documents: int, tokens: int) -> CorpusProgress:
+            """The finished shards, and so much of the next one."""
+            done = sum(shard.counts.documents for shard in shards) + documents
+            tokens += sum(shard.counts.tokens for shard in shards)
+            return CorpusProgress(min(done, self.documents), self.documents, resumed, tokens)
 
-        for document, position in stream:  # noqa: B007 (used after the loop)
-            batch.append(self.encoder.sentences(document))
-            documents += 1
-            paragraphs += len(document.paragraphs)
-            document_bytes = text_bytes(document)
-            size, pending = size + document_bytes, pending + document_bytes
-            if pending >= BATCH or size >= self.shard_bytes:
-                yield flush()
-                pending = 0
-            if size >= self.shard_bytes and writer.tokens:
-                break
-        yield flush()
-        if not writer.tokens:
-            raise _NoTokens
-        return writer.finish(paragraphs=paragraphs, size=size, next=position)
+        return progress
 
 
-def _documents(files: tuple[Path, ...], start: Position, key: str) -> Iterator[PositionedDocument]:
-    """Yield the documents after `start`, each with the position after it."""
-    for source in range(start[0], len(files)):
-        skip = start[1] if source == start[0] else 0
-        for number, document in islice(enumerate(read_file_documents(files[source], key=key), start=1), skip, None):
-            yield document, (source, number)
+class _NoTokens(Exception):
+    """A part has no tokens, so there is no shard of it."""
 
 
-def _count(files: tuple[Path, ...], key: str) -> int:
-    """Count the documents. Reading all sources first finds a damaged line before hours of encoding."""
-    count = sum(1 for path in files for _ in read_file_documents(path, key=key))
+def _count(files: tuple[Source, ...], key: str, workers: Workers | None) -> int:
+    """Count the documents of all sources."""
+    counts = (
+        workers.results(CountJob(path, key) for path in files)
+        if workers
+        else (count_documents(path, key) for path in files)
+    )
+    count = sum(counts)
     if not count:
         names = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
         raise InputError(f"the corpus is empty: there is no text in {names}; expected paragraphs, one per line")
@@ -304,8 +246,3 @@ def _report(
         resumed=resumed,
         seconds=seconds,
     )
-
-
-def _state(path: Path) -> tuple[int, int]:
-    state = path.stat()
-    return state.st_size, state.st_mtime_ns

@@ -1,4 +1,6 @@
-"""Reads documents from files and folders, one at a time, so that memory depends on the largest document only.
+"""Reads documents from files, folders and globs, one at a time, so that memory depends on the largest document only.
+
+Sources are on the local disk or on an object store.
 
 Plain text has one paragraph per line and a blank line between documents. In JSON lines every object is a document, and
 line breaks in its text separate paragraphs.
@@ -11,9 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, content_suffix, open_text
+from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, content_suffix, is_glob, open_text
 from regard.data.readers.records import parse_object, string_at
 from regard.errors import InputError
+from regard.files.storage import is_remote, list_files, local_path, normalize
 
 JSON_LINES = (".jsonl", ".ndjson")
 PLAIN = (".txt", ".text")
@@ -21,11 +24,14 @@ TABLES = (".csv", ".tsv", ".tab", ".json", ".parquet", ".zip", ".tar", ".html", 
 MAX_CHARACTERS = 1 << 27  # of a document; a file without blank lines may have more
 
 
+Source = Path | str  # a local file, or the address of one on an object store
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """The nonblank paragraphs of a document, and the file and line (from 1) where it starts."""
 
-    source: Path
+    source: Source
     line: int
     paragraphs: tuple[str, ...]
 
@@ -34,8 +40,8 @@ class Document:
 class Sources:
     """The files of a corpus in reading order, and the files in its folders that were skipped because of their names."""
 
-    files: tuple[Path, ...]
-    skipped: tuple[Path, ...]
+    files: tuple[Source, ...]
+    skipped: tuple[Source, ...]
 
 
 def read_documents(
@@ -50,32 +56,40 @@ def read_documents(
 
 
 def find_sources(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Sources:
-    """Return the files, and the text files below the folders, sorted by path within each folder."""
+    """Return the files, and the text files below the folders and of the globs, sorted by path within each."""
     all_paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not all_paths:
         raise InputError("a corpus needs at least one file or folder, got none")
-    files: list[Path] = []
-    skipped: list[Path] = []
-    for path in map(Path, all_paths):
-        if path.is_dir():
-            inside = sorted(Path(parent, name) for parent, _, names in os.walk(path) for name in names)
-            texts = [file for file in inside if _is_text(file)]
-            if not texts:
-                raise InputError(f"{path} has no text files: expected .txt or .jsonl files, which may be compressed")
-            files += texts
-            skipped += [file for file in inside if not _is_text(file)]
-        else:
-            files.append(path)
-    by_real_path: dict[str, Path] = {}
+    files: list[Source] = []
+    skipped: list[Source] = []
+    for path in all_paths:
+        if not os.path.isdir(path) and not is_remote(path) and not is_glob(path):
+            files.append(local_path(path))
+            continue
+        inside = _files_of(path)
+        texts = inside if inside == [normalize(path)] or is_glob(path) else [file for file in inside if _is_text(file)]
+        if not texts:
+            raise InputError(f"{path} has no text files: expected .txt or .jsonl files, which may be compressed")
+        files += texts
+        skipped += [file for file in inside if file not in texts]
+    by_real_path: dict[str, Source] = {}
     for file in files:
         _check(file)
-        if (real_path := os.path.realpath(file)) in by_real_path:
+        if (real_path := normalize(file) if is_remote(file) else os.path.realpath(file)) in by_real_path:
             raise InputError(f"{file} and {by_real_path[real_path]} are the same file; name it once")
         by_real_path[real_path] = file
     return Sources(tuple(files), tuple(skipped))
 
 
-def read_file_documents(path: Path, *, key: str = "text") -> Iterator[Document]:
+def _files_of(path: str | os.PathLike[str]) -> list[Source]:
+    """Return all files below a folder, or of a glob or an address, in sorted order."""
+    if os.path.isdir(path):
+        return [*sorted(Path(parent, name) for parent, _, names in os.walk(path) for name in names)]
+    found = list_files(path)
+    return [*found] if is_remote(path) else [*map(Path, found)]
+
+
+def read_file_documents(path: Source, *, key: str = "text") -> Iterator[Document]:
     """Yield the documents of one file."""
     if content_suffix(path) in JSON_LINES:
         yield from _json_documents(path, key)
@@ -83,7 +97,7 @@ def read_file_documents(path: Path, *, key: str = "text") -> Iterator[Document]:
         yield from _text_documents(path)
 
 
-def _json_texts(path: Path, key: str) -> Iterator[tuple[int, str]]:
+def _json_texts(path: Source, key: str) -> Iterator[tuple[int, str]]:
     with open_text(path) as lines:
         for number, line in enumerate(lines, start=1):
             where = f"{path} line {number}"
@@ -91,14 +105,14 @@ def _json_texts(path: Path, key: str) -> Iterator[tuple[int, str]]:
                 yield number, string_at(parse_object(line, where), key, where)
 
 
-def _json_documents(path: Path, key: str) -> Iterator[Document]:
+def _json_documents(path: Source, key: str) -> Iterator[Document]:
     for line, text in _json_texts(path, key):
         stripped = (part.strip() for part in text.split("\n"))
         if paragraphs := tuple(filter(None, stripped)):
             yield Document(path, line, paragraphs)
 
 
-def _text_documents(path: Path) -> Iterator[Document]:
+def _text_documents(path: Source) -> Iterator[Document]:
     paragraphs: list[str] = []
     first = size = 0
     with open_text(path) as lines:
@@ -124,20 +138,21 @@ def _text_documents(path: Path) -> Iterator[Document]:
         yield Document(path, first, tuple(paragraphs))
 
 
-def _is_text(path: Path) -> bool:
+def _is_text(path: Source) -> bool:
     """Return whether a file in a folder is read, judging by its name."""
     suffix = content_suffix(path)
-    compressed = path.suffix.lower() in COMPRESSED_SUFFIXES
-    return not path.name.startswith(".") and (suffix in JSON_LINES or suffix in PLAIN or (compressed and not suffix))
+    name = os.path.basename(path)
+    compressed = name.lower().endswith(COMPRESSED_SUFFIXES)
+    return not name.startswith(".") and (suffix in JSON_LINES or suffix in PLAIN or (compressed and not suffix))
 
 
-def _check(path: Path) -> None:
+def _check(path: Source) -> None:
     """Raise InputError for a file that cannot be read, or not more than once."""
     if content_suffix(path) in TABLES:
         raise InputError(
             f"{path}: expected plain text or JSON lines (.txt, .jsonl), not {content_suffix(path)}; convert it"
         )
-    if os.fspath(path) == STANDARD_INPUT or (path.exists() and not path.is_file()):
+    if os.fspath(path) == STANDARD_INPUT or (os.path.exists(path) and not os.path.isfile(path)):
         raise InputError(f"{path} is not a regular file; a corpus is read more than once, so save it to a file first")
     with open_text(path) as lines:
         next(lines, None)

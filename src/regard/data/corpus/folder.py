@@ -3,6 +3,7 @@
 manifest.json   sources, tokenizer and settings; also lists the shards when the corpus is finished
 report.json     counts and speed of the build
 tokenizer/      for Tokenizer.open
+vocabulary/     the same tokenizer and what it was trained on, if it was trained for this corpus
 shard-000000/   and so on, each written atomically:
   tokens.bin      all token ids: little-endian uint16, or uint32 for large vocabularies
   sentences.npy   int64, offset of each sentence in tokens.bin, followed by the number of tokens
@@ -32,6 +33,7 @@ from regard.files.checksums import Verify, find_damage, sha256_of
 from regard.files.disk import atomic_write
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.files.output_folder import LOCK, describe_changes, foreign_entries, remove_files
+from regard.files.storage import FileIdentity, is_remote, normalize
 from regard.text import Tokenizer
 from regard.text.tokenizer import TOKENIZER_FILES
 
@@ -40,11 +42,13 @@ REMEDY = "build the corpus again from its sources: only missing and damaged shar
 MANIFEST = "manifest.json"
 REPORT = "report.json"
 TOKENIZER = "tokenizer"
+VOCABULARY = "vocabulary"
+ORIGIN = "origin.json"  # how and on what a vocabulary was trained
 FORMAT = 1
 MAX_MANIFEST = 1 << 30  # bytes; a thousand files or shards need half a megabyte
 SHARD_FILES = (TOKENS, SENTENCES, DOCUMENTS, RECORD)
 SHARD = re.compile(r"shard-(\d{6,})")
-CORPUS_NAMES = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{SHARD.pattern}|\..+\.partial(\.\w+)?")
+CORPUS_NAMES = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{VOCABULARY}|{SHARD.pattern}|\..+\.partial(\.\w+)?")
 Ids = NDArray[Any]
 Count = Annotated[int, Field(strict=True, ge=0)]
 FileState = tuple[Count, str]  # size, SHA-256
@@ -286,8 +290,11 @@ def _reason(error: ValidationError) -> str:
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
-def source_of(path: Path) -> SourceFile:
-    return SourceFile(path.as_posix(), path.stat().st_size, sha256_of(path))
+def source_of(path: str | Path, identity: FileIdentity) -> SourceFile:
+    """Describe a source. A file of an object store is identified by its ETag: hashing it would mean to fetch it."""
+    if is_remote(path):
+        return SourceFile(normalize(path), identity.size, f"etag:{identity.version}")
+    return SourceFile(Path(path).as_posix(), identity.size, sha256_of(Path(path)))
 
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, FileState]:
@@ -346,6 +353,8 @@ def refuse_foreign_files(folder: Path) -> None:
     The manifest is written first, so files in a folder without one were not written by Regard.
     """
     names = foreign_entries(folder)
+    if names == [VOCABULARY] and (folder / VOCABULARY / ORIGIN).is_file():  # trained, but nothing is encoded yet
+        return
     foreign = [name for name in names if MANIFEST not in names or not CORPUS_NAMES.fullmatch(name)]
     if foreign:
         raise InputError(

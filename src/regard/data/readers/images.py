@@ -17,7 +17,14 @@ import numpy.typing as npt
 
 from regard.data.example_images import image_file
 from regard.data.examples import ImageExample
-from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, display_name, read_all_bytes
+from regard.data.files import (
+    COMPRESSED_SUFFIXES,
+    ROW_SUFFIXES,
+    STANDARD_INPUT,
+    content_suffix,
+    display_name,
+    read_all_bytes,
+)
 from regard.data.readers.records import ExampleSet, Path
 from regard.errors import InputError
 from regard.files.file_input import open_file
@@ -34,9 +41,17 @@ _LOOSE = "image outside of the class folders"
 
 
 def holds_images(path: Path) -> bool:
-    """Return whether a path is a folder, or its name is that of an image or an IDX file; other files are texts."""
+    """Return whether a path is a folder that is not one of texts, or has the name of an image or an IDX file."""
     name = os.fspath(path).lower()
-    return os.path.isdir(path) or name.endswith(_TASK_SUFFIXES) or ("idx" in name and "ubyte" in name)
+    if os.path.isdir(path):
+        return not _holds_texts(File(path))
+    return name.endswith(_TASK_SUFFIXES) or ("idx" in name and "ubyte" in name)
+
+
+def _holds_texts(folder: File) -> bool:
+    """Return whether all files of a folder have the suffix of a text or a table, and there are no folders in it."""
+    entries = list(_visible(folder))
+    return bool(entries) and all(entry.is_file() and content_suffix(entry) in ROW_SUFFIXES for entry in entries)
 
 
 def read_image_examples(path: Path, *, labeled: bool | None = None) -> ExampleSet[ImageExample]:

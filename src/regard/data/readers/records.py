@@ -28,6 +28,7 @@ from regard.data.files import (
 from regard.data.readers.memory import RecordList
 from regard.errors import InputError, check_choice, suggest
 from regard.files.file_input import format_size, read_up_to
+from regard.files.storage import RemoteFile
 
 E = TypeVar("E")
 Path = str | os.PathLike[str]
@@ -54,6 +55,25 @@ class ExampleSet(Generic[E]):
     def __post_init__(self) -> None:
         if not self.examples:
             raise InputError(f"{self.path} has no examples: expected at least one")
+
+    @classmethod
+    def joined(cls, parts: Sequence[ExampleSet[E]], path: str) -> ExampleSet[E]:
+        """Return the examples of several files as one set, in which they have a number instead of a line."""
+        first = parts[0]
+        for part in parts:
+            if part.text_columns != first.text_columns:
+                raise InputError(
+                    f"{part.path} has other columns ({part.description}) than {first.path} ({first.description}); name "
+                    "them with --columns, or read the files one by one"
+                )
+        return cls(
+            [example for part in parts for example in part.examples],
+            path,
+            f"{first.description}; {len(parts):,} files",
+            dict(sum((Counter(part.dropped) for part in parts), Counter[str]())),
+            text_columns=first.text_columns,
+            notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        )
 
     def location(self, example: int) -> str:
         """Return where an example starts, for errors: "line 12"."""
@@ -212,7 +232,7 @@ def parquet_rows(file: IO[bytes], path: Path, budget: int | None = None) -> Iter
         import pyarrow.parquet as reader
     except ImportError:
         raise InputError(f"{name} is Parquet, which needs pyarrow: pip install 'regard[data]'") from None
-    plain = isinstance(file, io.BufferedReader) and isinstance(file.raw, io.FileIO) and file.seekable()
+    plain = isinstance(file, io.BufferedReader) and isinstance(file.raw, io.FileIO | RemoteFile) and file.seekable()
     number = 0
     try:
         parquet = reader.ParquetFile(file if plain else io.BytesIO(_read_bounded(file, path)))

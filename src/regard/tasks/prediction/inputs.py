@@ -13,7 +13,7 @@ from typing import Any
 
 from regard.data.example_images import example_images
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
-from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, display_name, read_all_lines
+from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, display_name, is_rereadable, read_all_lines
 from regard.data.readers import RecordList, TableOptions, holds_images
 from regard.data.readers.records import open_records
 from regard.data.readers.tables import SAMPLE, Missing
@@ -117,15 +117,15 @@ def is_file_name(source: str) -> bool:
 def _open_file(
     task: Task[Any], path: str, table: TableOptions, keep: Sequence[str], names: Sequence[str], *, live: bool
 ) -> PredictionInput:
-    if path != STANDARD_INPUT and not os.path.exists(path):
+    if path != STANDARD_INPUT and not (os.path.exists(path) or is_rereadable(path)):
         raise InputError(
             f"{path}: no such file; expected a file of input, a text, or - for standard input. If it is a text, send "
             "it to standard input"
         )
     if task.reads_images and not holds_images(path):
         raise InputError(f"{path}: this model reads images; give the name of an image file or of a folder")
-    is_file = os.path.isfile(path)  # a pipe cannot be read twice
-    if task.reads_images or task.num_texts == 0 or (is_file and task.has_own_format(path)):
+    is_file = is_rereadable(path)
+    if task.reads_images or task.num_texts == 0 or (os.path.isfile(path) and task.has_own_format(path)):
         records = read_records(path) if task.num_texts == 0 and is_file else None
         if records is not None:
             return _of_records(task, *records, table, keep)

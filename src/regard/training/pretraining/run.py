@@ -23,6 +23,7 @@ from regard.checkpoints import loading
 from regard.checkpoints.files import refuse_foreign_files
 from regard.checkpoints.files import verify as verify_folder
 from regard.data.corpus.folder import MANIFEST as CORPUS_MANIFEST
+from regard.data.corpus.folder import ORIGIN, VOCABULARY
 from regard.errors import InputError
 from regard.events import Note, drain
 from regard.files.checksums import Verify, written_files
@@ -42,8 +43,6 @@ from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import (
     CORPUS,
     HELD_OUT,
-    ORIGIN,
-    VOCABULARY,
     open_dataset,
     prepare,
 )
