@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # exit code
 MAX_LINE = "64MiB"
-GROUPS = {"corpus": "Prepare raw text for pretraining.", "cost": "Estimate costs."}  # help pages of groups that are no verbs themselves
+# Help pages of groups that are no verbs themselves.
+GROUPS = {"corpus": "Prepare raw text for pretraining.", "cost": "Estimate what embedding takes."}
 
 
 def _set_max_line(size: str) -> str:

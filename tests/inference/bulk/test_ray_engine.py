@@ -21,6 +21,7 @@ import pytest
 import regard
 from benchmarks.scale import worker_pids
 from regard.cli.app import run
+from regard.data.readers import TableOptions
 from regard.errors import InputError, RegardError
 from regard.inference.bulk import ray_engine
 from regard.inference.bulk.job import BulkProgress
@@ -149,11 +150,12 @@ class EnvironmentTask:
         return self.task.load(device)
 
 
-def compute(shards: list[list[Any]], task: Any = None) -> dict[int, list[Any]]:
+def compute(shards: list[list[Any]], task: Any = None, workers: int = 1) -> dict[int, list[Any]]:
     found: dict[int, list[Any]] = {}
     numbered = enumerate(map(iter, shards))
     options: dict[str, Any] = {"count": len(shards), "remedy": "the same command continues"}
-    for number, item in compute_on_ray(task or scripted.Scripted(), CPUS, numbered, **options):
+    cluster = RayCluster(workers=workers, gpus_per_worker=0)
+    for number, item in compute_on_ray(task or scripted.Scripted(), cluster, numbered, **options):
         found.setdefault(number, []).append(item["lines"].tolist() if isinstance(item, dict) else item)
     return found
 
@@ -162,7 +164,7 @@ def test_errors_of_shards_and_workers_are_one_line(ray: Any, monkeypatch: pytest
     found = compute([[10 * number, 10 * number + 1] for number in range(9)])
     assert found == {number: [[10 * number], [10 * number + 1], None] for number in range(9)}
     with pytest.raises(InputError, match=r"^first$"):
-        compute([[*range(50), "first"], ["second"], ["third"], [4]])
+        compute([[*range(50), "first"], ["second"], ["third"], [4]], workers=2)
     with pytest.raises(RuntimeError, match="KeyError: 'bug'"):
         compute([["bug"]])
     with pytest.raises(InputError, match=r"^Ray node [\d.]+: no folder here \(the model must be at the same path on"):
@@ -252,7 +254,8 @@ def test_a_stopped_command_continues(
         assert error.count("\n") <= 4 and "Traceback" not in error
         assert "the finished part is kept in out.npy.partial: the same command continues" in error
     wait_for(lambda: not ray_processes(process.pid), seconds=120)
-    result = embed_file(tmp_path / "in.txt", tmp_path / "out.npy", **{**options, "max_length": None})
+    unlimited = {**options, "max_length": None}
+    result = embed_file(tmp_path / "in.txt", tmp_path / "out.npy", table=TableOptions(missing="keep"), **unlimited)
     assert result.resumed >= 20
 
 

@@ -219,7 +219,7 @@ class PartFolder:
             return []
         if not storage.is_remote(self.folder):
             return sorted(name for name in os.listdir(self.folder) if not name.startswith("."))
-        return [address.rpartition("/")[2] for address in storage.list_files(self.folder)]
+        return [address.rpartition("/")[2] for address in storage.list_files(self.folder, missing_ok=True)]
 
     def _list(self) -> list[tuple[int, str]]:
         """The numbers and addresses of the parts that are there."""
