@@ -2,12 +2,14 @@
 
     python -m benchmarks.scale kills [--shards 1000] [--kills 10] [--workers 2] [--save]
     python -m benchmarks.scale overhead [--shards 60] [--rounds 3] [--save]
+    python -m benchmarks.scale driver [--rows 200000] [--save]
     python -m benchmarks.scale simulate [--save]
 
 kills: embeds a file in one process, and on Ray while workers are killed with SIGKILL at random moments; compares the
 outputs byte by byte and row by row; runs the same command again; kills the driver and starts it again; and compares
 the time with that of the simulation for the same shards, kills and workers. overhead: one worker on this machine
-against one process, from the first finished shard to the last. simulate: makespan and wasted work for more workers and
+against one process, from the first finished shard to the last. driver: rows per second that the process of the command
+reads, hashes and sends, which limits a cluster. simulate: makespan and wasted work for more workers and
 rates of failure, with the shard times that `kills` measured. All of it on this machine, with the built-in model.
 """
 
@@ -28,7 +30,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     kills = commands.add_parser("kills")
     kills.add_argument("--shards", type=int, default=1000)
-    kills.add_argument("--shard-size", type=int, default=16)
+    kills.add_argument("--shard-size", type=int, default=4)
     kills.add_argument("--kills", type=int, default=10)
     kills.add_argument("--workers", type=int, default=2)
     overhead = commands.add_parser("overhead")
     overhead.add_argument("--shards", type=int, default=60)
     overhead.add_argument("--shard-size", type=int, default=64)
     overhead.add_argument("--rounds", type=int, default=3)
+    driver = commands.add_parser("driver")
+    driver.add_argument("--rows", type=int, default=200_000)
     commands.add_parser("simulate")
     for command in commands.choices.values():
         command.add_argument("--save", action="store_true", help="write benchmarks/results/scale-COMMAND.json")
@@ -76,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             results = measure_kills(Path(folder), options.shards, options.shard_size, options.kills, options.workers)
         elif options.command == "overhead":
             results = measure_overhead(Path(folder), options.shards, options.shard_size, options.rounds)
+        elif options.command == "driver":
+            results = measure_driver(Path(folder), options.rows)
         else:
             results = simulate_grid(json.loads((RESULTS / "scale-kills.json").read_text()))
     print(json.dumps(results, indent=2))
@@ -116,6 +122,7 @@ def embed(
                 event = next(events)
             except StopIteration as end:
                 run.result, run.seconds = end.value, time.perf_counter() - start
+                print(f"{output.name}: {run.seconds:.1f} s, {len(run.killed)} kills", file=sys.stderr)
                 return run
             if isinstance(event, BulkProgress):
                 run.progress.append((time.perf_counter() - start, event.done))
@@ -266,6 +273,31 @@ def measure_overhead(folder: Path, num_shards: int, shard_size: int, rounds: int
         "threads": int(os.environ.get("OMP_NUM_THREADS", 0)) or os.cpu_count(),
         "texts_per_second": {name: round(rate, 1) for name, rate in best.items()},
         "overhead": round(best["one process"] / best["ray, one worker"] - 1, 4),
+    }
+
+
+def measure_driver(folder: Path, num_rows: int) -> dict[str, Any]:
+    """Rows per second of the scan before a job, and of reading and pickling shards for workers; lines of text."""
+    import pickle
+
+    from regard.data.readers import TableOptions
+    from regard.inference.bulk.job import SHARD_SIZE
+    from regard.inference.embedding.bulk import scan_texts
+
+    source = write_texts(folder / "texts.txt", num_rows)
+    begin = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as spool:
+        texts = scan_texts(source, table=TableOptions(), spool=spool)
+    scanned = time.perf_counter()
+    rows, size = iter(texts), 0
+    while shard := list(islice(rows, SHARD_SIZE)):
+        size += len(pickle.dumps(shard, protocol=5))
+    sent = time.perf_counter()
+    return {
+        "rows": num_rows,
+        "scan_rows_per_second": round(num_rows / (scanned - begin)),
+        "send_rows_per_second": round(num_rows / (sent - scanned)),
+        "bytes_per_row": round(size / num_rows, 1),
     }
 
 

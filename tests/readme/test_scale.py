@@ -1,4 +1,4 @@
-"""The commands of docs/scale.md that need no cluster run in order; the recipe for Spark runs where Spark and Java are."""
+"""The commands of docs/scale.md that need no cluster run in order; the recipe for Spark runs if it is installed."""
 
 from __future__ import annotations
 

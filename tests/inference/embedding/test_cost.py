@@ -38,8 +38,8 @@ def test_hours_money_and_files() -> None:
     assert found.gpu_hours == pytest.approx(1e10 / 66_705 / 3600) and found.hours == found.gpu_hours / 64
     assert found.money == pytest.approx(found.gpu_hours * 2.5)
     assert (found.shards, found.gigabytes) == (152_588, 30_720)
-    assert found.put_requests == 152_588 * (24 + 2) + 2  # parts of 192 MiB in pieces of 8 MiB
-    assert estimate(shard_size=1000).put_requests == 10**7 + 2
+    assert found.put_requests == 152_588 * (20 + 2) + 6  # parts of 192 MiB in pieces of 10 MiB
+    assert estimate(shard_size=1000).put_requests == 3 * 10**7 + 6
     assert estimate(price=None).money is None and "--price" in estimate(price=None).to_text()
     assert LONG > 7 * SHORT and estimate(length=LONG).gpu_hours > 4 * found.gpu_hours
 

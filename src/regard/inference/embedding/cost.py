@@ -21,7 +21,7 @@ SHORT, LONG = 172_977 / 8192, 1_285_909 / 8192
 EMBEDDING: Rates = ((SHORT, 66_705), (LONG, 15_141))
 TOKENIZING: Rates = ((SHORT, 104_957), (LONG, 18_111))  # on the 16 cores beside the GPU, which a small model waits for
 SOURCE = "benchmarks/results/embed_gpu.json, 2026-11-17: BERT-base, bf16, one H200"
-PART_BYTES = 8 << 20  # of one request of an upload in parts
+UPLOAD_BYTES = 10 << 20  # per request of an upload by pyarrow, which also begins and ends every upload with one
 LIST_KEYS = 1000  # names that an object store lists per request
 
 
@@ -29,7 +29,7 @@ class EmbedCost(Result):
     """The result of `regard cost embed`. `gpu_hours` are those of all GPUs together, `hours` those on the clock.
 
     `gigabytes` are those of float32 vectors. `put_requests` and `get_requests` are those of an object store that holds
-    input and output: the input is read twice, and parts above 8 MiB are sent in several requests.
+    input and output: the input is read twice, and a part is sent in requests of 10 MiB, between two others.
     """
 
     model: str
@@ -128,10 +128,9 @@ def estimate_embedding(
         seconds_per_shard=shard_size / rate,
         gigabytes=texts * width * 4 / 1e9,
         megabytes_per_part=part / 1e6,
-        # A part in one request, or in several between two that begin and end it; two records.
-        put_requests=shards * (1 if part <= PART_BYTES else -(-part // PART_BYTES) + 2) + 2,
-        # The input in requests of 4 MiB, twice (a token is about 5 bytes); the size of every part; lists of names.
-        get_requests=2 * -(-int(texts * length * 5) // (4 << 20)) + shards + 2 * -(-shards // LIST_KEYS),
+        put_requests=shards * (-(-part // UPLOAD_BYTES) + 2) + 6,  # and the record, twice
+        # The input in requests of 4 MiB, twice (a token is about 5 bytes); the size of every part, twice; lists.
+        get_requests=2 * -(-int(texts * length * 5) // (4 << 20)) + 2 * shards + 2 * -(-shards // LIST_KEYS),
     )
 
 
