@@ -27,10 +27,10 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +99,24 @@ class Run:
     result: Any
     seconds: float
     progress: list[tuple[float, int]]
-    killed: list[float] = field(default_factory=list)
-    shard_times: Callable[[], list[float]] = list  # seconds of every shard that a worker computed
+    killed: list[float] = field(default_factory=list)  # moments, by the clock
+    computed: list[tuple[int, float, float]] = field(default_factory=list)  # process, begin and end of every shard
+
+    def shard_times(self) -> list[float]:
+        return [end - begin for _, begin, end in self.computed]
+
+    def restarts(self) -> list[float]:
+        """Seconds from each kill until a new process computes."""
+        first: dict[int, float] = {}
+        for pid, begin, _ in sorted(self.computed, key=lambda one: one[1]):
+            first.setdefault(pid, begin)
+        begins, found = deque(sorted(first.values())), []
+        for moment in self.killed:
+            while begins and begins[0] < moment:
+                begins.popleft()
+            if begins:
+                found.append(begins.popleft() - moment)
+        return found
 
 
 def embed(
@@ -116,7 +132,7 @@ def embed(
     start = time.perf_counter()
     events = embed_events(source, output, lambda: load_model(MODEL), shard_size=shard_size, cluster=cluster)
     run, waiting, chooser = Run(None, 0.0, []), deque(sorted(kill_at)), random.Random(0)
-    with closing(events), timed_shards(output.with_suffix(".times")) as run.shard_times:
+    with closing(events), timed_shards(output.with_suffix(".times"), run):
         while True:
             try:
                 event = next(events)
@@ -130,25 +146,27 @@ def embed(
                     waiting.popleft()
                     if pids := worker_pids():
                         os.kill(chooser.choice(pids), signal.SIGKILL)
-                        run.killed.append(time.perf_counter() - start)
+                        run.killed.append(time.time())
 
 
 @contextmanager
-def timed_shards(log: Path) -> Iterator[Callable[[], list[float]]]:
-    """Let workers note the seconds of each shard in a file; gives a function that reads them."""
+def timed_shards(log: Path, run: Run) -> Iterator[None]:
+    """Let workers note when they computed each shard."""
     from regard.inference.embedding import bulk
 
     task = bulk.EmbedTask
     bulk.EmbedTask = lambda *arguments: TimedTask(task(*arguments), log)  # type: ignore[assignment,misc]
     try:
-        yield lambda: [float(line) for line in log.read_text().splitlines()] if log.exists() else []
+        yield
     finally:
         bulk.EmbedTask = task  # type: ignore[misc]
+        lines = log.read_text().splitlines() if log.exists() else []
+        run.computed = [(int(pid), float(begin), float(end)) for pid, begin, end in map(str.split, lines)]
 
 
 @dataclass(frozen=True)
 class TimedTask:
-    """A task of a bulk job that notes how long each shard took."""
+    """A task of a bulk job that notes when each shard was computed."""
 
     task: Any
     log: Path
@@ -157,10 +175,10 @@ class TimedTask:
         compute = self.task.load(device)
 
         def timed(rows: Iterator[Any]) -> Iterator[Any]:
-            start = time.perf_counter()
+            begin = time.time()
             yield from compute(rows)
             with self.log.open("a") as file:
-                file.write(f"{time.perf_counter() - start:.6f}\n")
+                file.write(f"{os.getpid()} {begin:.6f} {time.time():.6f}\n")
 
         return timed
 
@@ -200,11 +218,10 @@ def measure_kills(folder: Path, num_shards: int, shard_size: int, num_kills: int
     lines = pyarrow.parquet.read_table(folder / "ray.parquet")["line"].to_pylist()
     again = embed(source, folder / "ray.parquet", shard_size=shard_size, ray=True, workers=workers)
     assert len(disturbed.killed) == num_kills
-    times = undisturbed.shard_times()
-    begin, end = disturbed.progress[1][0], disturbed.progress[-1][0]
-    restart = measure_restart(folder, shard_size)
-    kills = [moment - begin for moment in disturbed.killed]
-    simulated = simulate(times, workers=workers, restart=restart, kills=[(moment, None) for moment in kills])
+    times, restart = disturbed.shard_times()[:num_shards], statistics.median(disturbed.restarts())
+    begin = min(begin for _, begin, _ in disturbed.computed)
+    end = max(end for _, _, end in disturbed.computed)
+    simulated = simulate(times, workers=workers, restart=restart, kills=[one - begin for one in disturbed.killed])
     return {
         "model": MODEL,
         "shards": num_shards,
@@ -214,7 +231,11 @@ def measure_kills(folder: Path, num_shards: int, shard_size: int, num_kills: int
         "lines_exact": lines == list(range(1, rows + 1)),
         "duplicates": len(lines) - len(set(lines)),
         "bytes_equal_to_one_process": same_bytes(folder / "one.parquet", folder / "ray.parquet"),
-        "second_run": {"already_done": again.result.already_done, "seconds": round(again.seconds, 2)},
+        "second_run": {
+            "already_done": again.result.already_done,
+            "shards_computed": len(again.computed) - len(disturbed.computed),
+            "seconds": round(again.seconds, 2),
+        },
         "one_process_seconds": round(alone.seconds, 2),
         "undisturbed_seconds": round(undisturbed.seconds, 2),
         "disturbed_seconds": round(disturbed.seconds, 2),
@@ -312,16 +333,6 @@ def same_bytes(one: Path, other: Path) -> bool:
     return one.read_bytes() == other.read_bytes()
 
 
-def measure_restart(folder: Path, shard_size: int) -> float:
-    """Seconds from the death of a worker until its successor computes: the gap that each of 3 kills leaves."""
-    source = write_texts(folder / "few.txt", 40 * shard_size)
-    kill_at = [number * shard_size for number in (10, 20, 30)]
-    run = embed(source, folder / "few.npy", shard_size=shard_size, ray=True, kill_at=kill_at)
-    moments = [moment for moment, done in run.progress if done]
-    gaps = sorted(later - earlier for earlier, later in pairwise(moments))
-    return statistics.median(gaps[-3:]) - statistics.median(gaps)
-
-
 # What is simulated.
 
 
@@ -339,7 +350,7 @@ def simulate(
     *,
     workers: int,
     restart: float,
-    kills: Iterable[tuple[float, int | None]] = (),
+    kills: Iterable[float] = (),
     mean_time_to_failure: float | None = None,
     slow_share: float = 0.0,
     slow_factor: float = 1.0,
@@ -349,8 +360,8 @@ def simulate(
 
     A worker holds `IN_FLIGHT` shards: it computes the first, and the others wait. When it fails, the shard that it
     computes is lost and begins again after `restart` seconds, on the same worker, together with those that wait.
-    `kills` are moments with the number of a worker (None: any); `mean_time_to_failure` adds random ones for each
-    worker. A share of the workers is slower by a factor.
+    `kills` are moments at which one of the workers that compute fails; with a `mean_time_to_failure` each worker fails
+    at random ones. A share of the workers is slower by a factor.
     """
     chooser = random.Random(seed)
     speed = [slow_factor if number < slow_share * workers else 1.0 for number in range(workers)]
@@ -376,8 +387,8 @@ def simulate(
         begin(worker, 0.0)
         if mean_time_to_failure is not None:
             push(chooser.expovariate(1 / mean_time_to_failure), "fail", worker)
-    for moment, chosen in kills:
-        push(moment, "fail-once", chooser.randrange(workers) if chosen is None else chosen)
+    for moment in kills:
+        push(moment, "kill", 0)
     makespan, wasted, failures, left = 0.0, 0.0, 0, len(times)
     while left:
         now, _, kind, worker, issued = heapq.heappop(events)
@@ -390,6 +401,9 @@ def simulate(
                 queues[worker].append(pending.popleft())
             begin(worker, now)
             continue
+        if kind == "kill":
+            computing = [number for number in range(workers) if queues[number] and began[number] <= now]
+            worker = chooser.choice(computing or range(workers))
         failures += 1
         version[worker] += 1
         if queues[worker]:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import regard
 from benchmarks.scale import worker_pids
@@ -25,7 +28,8 @@ from regard.data.readers import TableOptions
 from regard.errors import InputError, RegardError
 from regard.inference.bulk import ray_engine
 from regard.inference.bulk.job import BulkProgress
-from regard.inference.bulk.ray_engine import RayCluster, compute_on_ray
+from regard.inference.bulk.ray_engine import RayCluster, ShardWorker, compute_on_ray
+from regard.inference.bulk.workers import ShardFailure, WorkerSetup
 from regard.inference.embedding.bulk import EmbedTask
 from regard.inference.embedding.embedder import EmbeddingEngine
 from regard.tasks.fine_tuned_model import save_fine_tuned
@@ -160,24 +164,34 @@ def compute(shards: list[list[Any]], task: Any = None, workers: int = 1) -> dict
     return found
 
 
-def test_errors_of_shards_and_workers_are_one_line(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_shards_are_one_line(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     found = compute([[10 * number, 10 * number + 1] for number in range(9)])
     assert found == {number: [[10 * number], [10 * number + 1], None] for number in range(9)}
     with pytest.raises(InputError, match=r"^first$"):
         compute([[*range(50), "first"], ["second"], ["third"], [4]], workers=2)
-    with pytest.raises(RuntimeError, match="KeyError: 'bug'"):
-        compute([["bug"]])
-    with pytest.raises(InputError, match=r"^Ray node [\d.]+: no folder here \(the model must be at the same path on"):
-        compute([[1], [2]], scripted.Scripted("no folder here"))
-    monkeypatch.setattr(ray_engine, "version", lambda name: "0.0.1")
-    with pytest.raises(InputError, match=r"has regard [\d.]+\S*, expected 0\.0\.1; install the same one"):
-        compute([[1]])
-    monkeypatch.undo()
     monkeypatch.setattr(ray_engine, "ATTEMPTS", 2)
     with pytest.raises(RegardError, match=r"shard 1 could not be computed: its worker ended unexpectedly 2 times"):
         compute([[0], ["die"], [2]])
     with pytest.raises(InputError, match=r"--gpus-per-worker 1: the Ray cluster has 0 GPUs; 0 computes on CPUs"):
         list(compute_on_ray(scripted.Scripted(), RayCluster(gpus_per_worker=1), iter([]), count=1, remedy=""))
+
+
+def test_errors_of_a_worker_are_one_line() -> None:
+    def failure(task: Any, rows: list[Any], expected: str = version("regard")) -> ShardFailure:
+        setup = WorkerSetup(task, torch.device("cpu"), torch.get_num_threads(), "highest")
+        found = ShardWorker(setup, expected).compute(rows)
+        assert isinstance(found, ShardFailure)
+        return found
+
+    assert failure(scripted.Scripted(), ["bad row"]) == ShardFailure("input", "bad row")
+    bug = failure(scripted.Scripted(), ["bug"])
+    assert (bug.kind, bug.message) == ("bug", "KeyError: 'bug'") and "Traceback" in bug.traceback
+    absent = failure(scripted.Scripted("there is no folder m"), [1])
+    assert re.fullmatch(
+        r"Ray node [\d.]+: there is no folder m \(the model must be at the same path on every node\)", absent.message
+    )
+    other = failure(scripted.Scripted(), [1], expected="0.0.1")
+    assert re.search(r"this node has regard \S+, expected 0\.0\.1; install the same one", other.message)
 
 
 @pytest.mark.parametrize(

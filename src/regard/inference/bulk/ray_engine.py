@@ -112,7 +112,7 @@ class ShardWorker:
         except Exception as error:
             failure = ShardFailure.of(error)
             where = f"Ray node {_node()}: {failure.message}"
-            if failure.kind == "input":
+            if failure.kind == "input" and self._expected == version("regard"):
                 where += " (the model must be at the same path on every node)"
             return ShardFailure(failure.kind, where, failure.traceback)
         return None
