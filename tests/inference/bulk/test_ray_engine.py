@@ -294,6 +294,32 @@ def ray_processes(driver: int) -> list[str]:
 
 
 @pytest.mark.slow
+def test_a_dead_node_leaves_the_bytes_of_one_process(
+    file: Path, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster of two nodes on this machine, reached by its address."""
+    module = ray_engine.import_ray()
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    embed_file(file, tmp_path / "one.npy", **options)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    nodes = [cluster.add_node(num_cpus=1)]
+
+    def remove(progress: BulkProgress) -> None:
+        if progress.done >= 20 and nodes:
+            cluster.remove_node(nodes.pop(), allow_graceful=False)
+
+    try:
+        where = RayCluster(address=cluster.address, workers=2, gpus_per_worker=0)
+        embed_file(file, tmp_path / "ray.npy", cluster=where, on_progress=remove, **options)
+    finally:
+        cluster.shutdown()
+    assert not module.is_initialized() and not nodes
+    assert (tmp_path / "ray.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+
+
+@pytest.mark.slow
 def test_r13(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.scale import measure_kills
 

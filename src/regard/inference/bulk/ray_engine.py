@@ -204,6 +204,4 @@ def _get(ray: Any, ready: Any, number: int | None, remedy: str) -> Any:
 
 
 def _node() -> str:
-    import ray
-
-    return str(ray.util.get_node_ip_address())
+    return str(import_ray().util.get_node_ip_address())
