@@ -200,7 +200,9 @@ def test_errors_of_a_worker_are_one_line() -> None:
         (["--engine", "ray"], "--engine ray needs --output"),
         (["--workers", "2", "--output", "x.npy"], "--workers is for a cluster; add --engine ray"),
         (["--engine", "ray", "--output", "x.npy", "--gpus-per-worker", "2"], "gpus_per_worker is 2.0; expected"),
-        (["--engine", "ray", "--output", "x.npy", "--address", "nowhere:1"], "there is no Ray cluster at nowhere:1 ("),
+        (["--engine", "ray", "--output", "x.npy", "--address", "auto"], "there is no Ray cluster at auto (could"),
+        (["--engine", "ray", "--output", "x.npy", "--address", "127.0.0.1:1"], "at 127.0.0.1:1 (Connection refused)"),
+        (["--engine", "ray", "--output", "x.npy", "--address", "ray://x"], "at ray://x (it is not an address)"),
     ],
 )
 def test_bad_requests(

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
+import socket
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from regard.inference.bulk.shards import Block
 from regard.inference.bulk.workers import IN_FLIGHT, Compute, ShardFailure, ShardTask, WorkerSetup
 
 ATTEMPTS = 6  # of a shard whose worker dies; a shard that needs too much memory would be repeated forever
+CONNECT_SECONDS = 10
 # Ray reports its use over the network and changes CUDA_VISIBLE_DEVICES of workers without a GPU, unless told not to.
 ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
@@ -152,10 +155,12 @@ def _connection(address: str | None) -> Iterator[Any]:
     printing = worker.print_to_stdstream
     if not verbose:  # Ray prints the death of workers to stdout, whatever its level of logging
         worker.print_to_stdstream = lambda *_, **__: None
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         if address is None:
             ray.init("local", include_dashboard=False, **options)
         else:
+            _check_reachable(address)
             ray.init(address, **options)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
@@ -172,6 +177,19 @@ def _connection(address: str | None) -> Iterator[Any]:
     finally:
         ray.shutdown()
         worker.print_to_stdstream = printing
+
+
+def _check_reachable(address: str) -> None:
+    """ConnectionError, at once, if nothing answers at an address; Ray would try for minutes."""
+    match = re.fullmatch(r"(?:ray://)?(?:\[(.+)\]|([^/:]+)):(\d{1,5})", address)
+    if match is None:
+        if address != "auto":
+            raise ConnectionError("it is not an address")
+        return
+    try:
+        socket.create_connection((match[1] or match[2], int(match[3])), timeout=CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(getattr(error, "strerror", None) or str(error)) from error
 
 
 def _allot(ray: Any, cluster: RayCluster, count: int) -> tuple[int, dict[str, float], torch.device]:
