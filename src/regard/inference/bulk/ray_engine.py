@@ -17,7 +17,7 @@ import re
 import signal
 import socket
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -66,15 +66,13 @@ def compute_on_ray(
         workers = [actor.remote(setup, version("regard")) for _ in range(num_workers)]
         # Only a worker that has loaded the model gets shards: one that waits for a node keeps none from the others.
         pending: dict[Any, tuple[Any, int | None]] = {worker.load.remote(): (worker, None) for worker in workers}
-        waiting, failures = iter(shards), dict[int, ShardFailure]()
-
-        def is_needed() -> bool:
-            numbers = [number for _, number in pending.values() if number is not None]
-            return any(number < min(failures) for number in numbers) if failures else bool(numbers) or unsent[0]
-
-        unsent = [True]
+        waiting, exhausted, failures = iter(shards), False, dict[int, ShardFailure]()
         try:
-            while is_needed():
+            while True:
+                numbers = [number for _, number in pending.values() if number is not None]
+                # After a failure only shards before it matter: the first one with an error is reported.
+                if not any(number < min(failures) for number in numbers) if failures else exhausted and not numbers:
+                    break
                 (ready,), _ = ray.wait(list(pending), num_returns=1)
                 worker, number = pending.pop(ready)
                 result = _get(ray, ready, number, remedy)
@@ -83,10 +81,10 @@ def compute_on_ray(
                         raise result.error()
                     failures[number] = result
                 for _ in range(IN_FLIGHT if number is None else 1):
-                    if not failures and (shard := next(waiting, None)) is not None:
+                    shard = next(waiting, None) if not failures else None
+                    if shard is not None:
                         pending[worker.compute.remote(list(shard[1]))] = worker, shard[0]
-                    else:
-                        unsent[0] = False
+                    exhausted = shard is None
                 if number is not None and not isinstance(result, ShardFailure):
                     for block in result:
                         yield number, block
@@ -95,7 +93,8 @@ def compute_on_ray(
                 raise failures[min(failures)].error()
         finally:
             for worker in workers:
-                ray.kill(worker)
+                with suppress(Exception):  # the cluster may be gone, which is reported already
+                    ray.kill(worker)
 
 
 class ShardWorker:
