@@ -200,7 +200,10 @@ def test_errors_of_a_worker_are_one_line() -> None:
         (["--engine", "ray"], "--engine ray needs --output"),
         (["--workers", "2", "--output", "x.npy"], "--workers is for a cluster; add --engine ray"),
         (["--engine", "ray", "--output", "x.npy", "--gpus-per-worker", "2"], "gpus_per_worker is 2.0; expected"),
-        (["--engine", "ray", "--output", "x.npy", "--address", "auto"], "there is no Ray cluster at auto (could"),
+        (
+            ["--engine", "ray", "--output", "x.npy", "--address", "auto"],
+            "there is no Ray cluster at auto (Ray is not running",
+        ),
         (["--engine", "ray", "--output", "x.npy", "--address", "127.0.0.1:1"], "at 127.0.0.1:1 (Connection refused)"),
         (["--engine", "ray", "--output", "x.npy", "--address", "ray://x"], "at ray://x (it is not an address)"),
     ],
@@ -216,6 +219,8 @@ def test_bad_requests(
     class NotRunning:
         is_initialized = staticmethod(lambda: False)
         _private = ray_engine.import_ray()._private
+        monkeypatch.setattr(_private.utils, "read_ray_address", lambda: None)
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
         @staticmethod
         def init(*_: Any, **__: Any) -> None:

@@ -154,12 +154,11 @@ def _connection(address: str | None) -> Iterator[Any]:
     printing = worker.print_to_stdstream
     if not verbose:  # Ray prints the death of workers to stdout, whatever its level of logging
         worker.print_to_stdstream = lambda *_, **__: None
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         if address is None:
             ray.init("local", include_dashboard=False, **options)
         else:
-            _check_reachable(address)
+            _check_reachable(ray, address)
             ray.init(address, **options)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
@@ -178,13 +177,15 @@ def _connection(address: str | None) -> Iterator[Any]:
         worker.print_to_stdstream = printing
 
 
-def _check_reachable(address: str) -> None:
+def _check_reachable(ray: Any, address: str) -> None:
     """ConnectionError, at once, if nothing answers at an address; Ray would try for minutes."""
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS") or ray._private.utils.read_ray_address() or ""
+        if not address:
+            raise ConnectionError("Ray is not running on this machine")
     match = re.fullmatch(r"(?:ray://)?(?:\[(.+)\]|([^/:]+)):(\d{1,5})", address)
     if match is None:
-        if address != "auto":
-            raise ConnectionError("it is not an address")
-        return
+        raise ConnectionError("it is not an address")
     try:
         socket.create_connection((match[1] or match[2], int(match[3])), timeout=CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
