@@ -209,16 +209,21 @@ def _allot(ray: Any, cluster: RayCluster, count: int) -> tuple[int, dict[str, fl
 
 
 def _get(ray: Any, ready: Any, number: int | None, remedy: str) -> Any:
+    """What a worker returned, or the failure of a shard whose worker died too often.
+
+    The shard that waits behind such a one loses its attempts, too; the first of them is reported, as for any failure.
+    """
     try:
         return ray.get(ready)
     except ray.exceptions.RayError as error:
         if "No module named 'regard'" in str(error):
             raise InputError("a Ray node has no regard; install the same version on every node") from error
         what = "a Ray worker could not load the model" if number is None else f"shard {number} could not be computed"
-        raise RegardError(
+        return ShardFailure(
+            "regard",
             f"{what}: its worker ended unexpectedly {ATTEMPTS} times ({type(error).__name__}); there may be too little "
-            f"memory; {remedy}"
-        ) from error
+            f"memory; {remedy}",
+        )
 
 
 def _node() -> str:
