@@ -23,6 +23,7 @@ from regard.checkpoints.loading import save as save
 from regard.render.widget import widget as widget
 from regard.inference.benchmark import BenchmarkResult
 from regard.inference.embedding.bulk import EmbedResult
+from regard.inference.embedding.cost import EmbedCost
 from regard.inference.export.result import ExportResult
 from regard.inference.likelihood import LineScores
 from regard.inference.likelihood import Perplexity
@@ -94,6 +95,10 @@ def embed(
     quoted: bool | None = None,
     encoding: str | None = None,
     missing: Literal['keep', 'skip', 'error'] = 'keep',
+    engine: Literal['local', 'ray'] = 'local',
+    address: str | None = None,
+    workers: int | None = None,
+    gpus_per_worker: float | None = None,
     output: str | PathLike[str] | None = None,
     model: _Model = 'regard-embed',
     layers: str = '-1',
@@ -318,7 +323,21 @@ def cost(
     length: int | None = None,
     on_event: Callable[[Event], object] | None = None,
 ) -> CostEstimate:
-    """Estimate what training takes: parameters, FLOPs, GPU hours, and money if a price is given."""
+    """Estimate what training takes: parameters, FLOPs, GPU hours, and money if a price is given. `regard cost embed`"""
+
+def cost_embed(
+    model: str = 'bert-base-uncased',
+    *,
+    texts: str,
+    length: float = 128,
+    gpu: Literal['v100', 'a100', 'h100', 'h200'] = 'h200',
+    gpus: int = 1,
+    rate: float | None = None,
+    price: float | None = None,
+    shard_size: int = 65536,
+    on_event: Callable[[Event], object] | None = None,
+) -> EmbedCost:
+    """Estimate what embedding many texts takes: GPU hours, money, shards, bytes, and requests to an object store."""
 
 def translate(
     model: _Model,
@@ -755,6 +774,10 @@ def predict(
     quoted: bool | None = None,
     encoding: str | None = None,
     missing: Literal['keep', 'skip', 'error'] = 'keep',
+    engine: Literal['local', 'ray'] = 'local',
+    address: str | None = None,
+    workers: int | None = None,
+    gpus_per_worker: float | None = None,
     output: str | PathLike[str] | None = None,
     keep: list[str] = [],
     threshold: float | None = None,

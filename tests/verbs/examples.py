@@ -99,6 +99,9 @@ EXAMPLES: dict[str, Example] = {
         "a benchmark needs a model that predicts the next token",
     ),
     "cost": Example({"model": "gpt3", "tokens": "300B"}, {"model": "gpt9", "tokens": "1B"}, "did you mean 'gpt3'"),
+    "cost_embed": Example(
+        {"texts": "10B", "length": 22.0}, {"model": "bret-base-uncased", "texts": "1B"}, "did you mean"
+    ),
     "translate": Example(
         {"model": "TRANSLATOR", "source": "the dog sees a cat", "num_beams": 2, "num_return_sequences": 2},
         {"model": "TRANSLATOR", "source": "the dog sees", "num_beams": 2, "num_return_sequences": 3},

@@ -89,6 +89,7 @@ def test_help_pages_have_groups(capsys: pytest.CaptureFixture[str]) -> None:
         "Arguments:",
         "Options:",
         "Input table:",
+        "Cluster:",
         "Run:",
         "General:",
     ]

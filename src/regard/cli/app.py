@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import io
+import logging
 import os
 import sys
 import traceback
@@ -29,12 +30,13 @@ Register = Callable[[typer.Typer], None]
 FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, CLOSED_PIPE = 1, 2, 130, 143, 141
 
 
-def verbs(name: str = "") -> list[Register]:
+def verbs(name: str = "", second: str = "") -> list[Register]:
     """The commands of `regard`, in the order of the help page, or only that with the name if there is one.
 
-    The others would only take time to build. Their files import torch inside functions only.
+    The others would only take time to build. Their files import torch inside functions only. `second` is the word
+    behind the name: `cost embed` is another command than `cost`.
     """
-    if command := verb_command(name):
+    if command := verb_command(name, second):
         return [command]
     from regard.cli import (
         lesson,
@@ -60,7 +62,7 @@ def verb_commands() -> list[Register]:
     return [partial(register, verb=find(name)) for name in VERBS if name != "lesson"]  # in `regard.cli.lesson`
 
 
-def verb_command(name: str) -> Register | None:
+def verb_command(name: str, second: str = "") -> Register | None:
     """The command of a verb, or None if it belongs to a group, such as `train`, or is none of `regard.verbs`."""
     from functools import partial
 
@@ -72,6 +74,8 @@ def verb_command(name: str) -> Register | None:
     from regard.cli.commands import register
 
     verb = find(module)
+    if (longer := f"{module}_{second}") in VERBS and find(longer).command == f"{name} {second}":
+        return partial(register, verb=find(longer))
     return partial(register, verb=verb) if verb.command == name and verb.subcommands is None else None
 
 
@@ -93,12 +97,14 @@ def build(registers: Iterable[Register], *, pretty: bool = False) -> typer.Typer
 def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None) -> int:
     """Run one command line and return its exit code. Any error is reported as one line, not as a traceback."""
     debug, arguments = _take_debug(arguments)
+    if debug:
+        logging.getLogger("regard").setLevel(logging.DEBUG)
     before = sys.stdout, sys.stderr
     try:
         _prepare_streams()
         with handling(), _warnings_as_notes():
             if registers is None:
-                registers = verbs(arguments[0] if arguments else "")
+                registers = verbs(*arguments[:2])
             # In its own context: what the options of this run set does not outlive it.
             code = contextvars.copy_context().run(_invoke, arguments, registers)
             # Now, while an error can still be reported: at exit the interpreter could not.

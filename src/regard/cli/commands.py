@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # exit code
 MAX_LINE = "64MiB"
-GROUPS = {"corpus": "Prepare raw text for pretraining."}  # help pages of groups that are no verbs themselves
+# Help pages of groups that are no verbs themselves.
+GROUPS = {"corpus": "Prepare raw text for pretraining.", "cost": "Estimate what embedding takes."}
 
 
 def _set_max_line(size: str) -> str:
@@ -71,7 +72,10 @@ MaxLineOption: TypeAlias = Annotated[
 
 
 def register(app: typer.Typer, verb: Verb) -> None:
-    """Add the verb, and its aliases without a line in the help page. `train distill` goes to the group `train`."""
+    """Add the verb, and its aliases without a line in the help page. `train distill` goes to the group `train`.
+
+    `cost embed` goes to a group of its own, unless `cost` is there: that is a command, and takes any word after it.
+    """
     group, _, name = verb.command.rpartition(" ")
     if verb.subcommands is not None:
         app.add_typer(typer.Typer(cls=_subcommand_group(verb), help=verb.help), name=name)
@@ -79,6 +83,8 @@ def register(app: typer.Typer, verb: Verb) -> None:
     target = app
     if group:
         groups = [one.typer_instance for one in app.registered_groups if one.name == group and one.typer_instance]
+        if not groups and any(one.name == group for one in app.registered_commands):
+            return
         target = groups[0] if groups else typer.Typer(help=GROUPS[group], no_args_is_help=True)
         if not groups:
             app.add_typer(target, name=group)

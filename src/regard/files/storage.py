@@ -98,16 +98,17 @@ def join(address: Address, *names: str) -> str:
     return os.path.join(local_path(address), *names)
 
 
-def list_files(address: Address) -> list[str]:
+def list_files(address: Address, *, missing_ok: bool = False) -> list[str]:
     """Return the files that an address names, in sorted order: a file itself, all files below a folder, or a glob.
 
     A glob is `*` and `?` within a name and `**` for any number of folders. Files whose name, or a folder below the
     given one, starts with a dot or an underscore (`_SUCCESS`) are not part of a folder. Names are compared folder by
-    folder, so a local folder and its copy on an object store have the same order. Raises InputError if there is none.
+    folder, so a local folder and its copy on an object store have the same order. Raises InputError if there is none,
+    unless `missing_ok`.
     """
     location = _location(address)
     found = _list_local(local_path(address)) if location is None else _list_remote(location)
-    if not found:
+    if not found and not missing_ok:
         what = "no file matches" if is_pattern(address) else "there is no file in"
         raise InputError(f"{what} {normalize(address)}; check the address")
     return sorted(found, key=lambda name: name.split("/"))

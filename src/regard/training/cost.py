@@ -165,7 +165,7 @@ def find_shape(name: str, *, length: int | None = None) -> ModelShape:
     return ModelShape(full, config, found.parameters, length or _positions(config))
 
 
-def parse_count(text: str) -> int:
+def parse_count(text: str, *, unit: str = "tokens") -> int:
     """A number of tokens such as 300B, 1.5e9 or 10_000_000."""
     written = text.strip()
     factor = _SUFFIXES.get(written[-1:].upper(), 1.0)
@@ -173,9 +173,9 @@ def parse_count(text: str) -> int:
         value = float(written[:-1] if factor > 1 else written) * factor
         whole = round(value)
     except (ValueError, OverflowError):
-        raise InputError(f"{text!r} is not a number of tokens; expected one like 300B, 1.5e9 or 10_000_000") from None
+        raise InputError(f"{text!r} is not a number of {unit}; expected one like 300B, 1.5e9 or 10_000_000") from None
     if not 1 <= whole <= 10**18:
-        raise InputError(f"{text} tokens: expected a number from 1 to 10 to the power of 18")
+        raise InputError(f"{text} {unit}: expected a number from 1 to 10 to the power of 18")
     return whole
 
 

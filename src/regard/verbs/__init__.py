@@ -28,6 +28,7 @@ VERBS = (
     "score",
     "benchmark",
     "cost",
+    "cost_embed",
     "translate",
     "evaluate",
     "doctor",

@@ -25,7 +25,8 @@ class CostRequest(Request):
 
 @verb(CostRequest, result="regard.training.cost:CostEstimate", http=False)
 def cost(request: CostRequest, models: Models) -> CostEstimate:
-    """Estimate what training takes: parameters, FLOPs, GPU hours, and money if a price is given.
+    """Estimate what training takes: parameters, FLOPs, GPU hours, and money if a price is given. `regard cost embed`
+    does so for embedding.
 
     FLOPs are 6 x parameters x tokens; those of attention are listed separately. No model is built, downloaded or
     measured.

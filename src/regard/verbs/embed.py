@@ -22,13 +22,14 @@ from regard.verbs.base import (
     precision_option,
     verb,
 )
-from regard.verbs.tables import RowsRequest, table_options
+from regard.verbs.bulk import BulkRequest, cluster_of
+from regard.verbs.tables import table_options
 
 if TYPE_CHECKING:
     from regard.inference.embedding.bulk import EmbedResult
 
 
-class EmbedRequest(RowsRequest):
+class EmbedRequest(BulkRequest):
     source: Texts = argument(
         help="Texts, one per line, or a table: CSV, TSV, JSONL, Parquet; compressed or not; - is standard input.",
         metavar="INPUT",
@@ -76,6 +77,7 @@ def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, Embed
     options = request.model_dump(
         include={"layers", "pooling", "normalize", "max_length", "long", "precision", "shard_size", "restart"}
     )
+    cluster = cluster_of(request, output=request.output)
     try:
         with ExitStack() as stack:
             result = yield from embed_events(
@@ -83,6 +85,7 @@ def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, Embed
                 request.output,
                 lambda: stack.enter_context(models.use(request.model)),
                 table=table_options(request),
+                cluster=cluster,
                 **options,
             )
     except (Exception, GeneratorExit):

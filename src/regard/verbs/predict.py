@@ -26,7 +26,8 @@ from regard.verbs.base import (
     split_lines,
     verb,
 )
-from regard.verbs.tables import RowsRequest, table_options
+from regard.verbs.bulk import BulkRequest, cluster_of
+from regard.verbs.tables import table_options
 
 if TYPE_CHECKING:
     from regard.tasks.fine_tuned_model import FineTunedModel
@@ -63,7 +64,7 @@ Source = Annotated[list[Item] | str | SkipJsonSchema[Any], BeforeValidator(_read
 Second = Annotated[str | Path | None, BeforeValidator(_read_second)]
 
 
-class PredictRequest(RowsRequest):
+class PredictRequest(BulkRequest):
     model: ModelName = argument(help="A model folder that `regard train` wrote.", metavar="DIR")
     source: Source = argument(
         help="A file, - for standard input, or a text. In Python also texts, pairs, dicts or a DataFrame.",
@@ -125,6 +126,7 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
     from regard.tasks.fine_tuned_model import describe_compute, fine_tuned_of, require_fine_tuned
     from regard.tasks.prediction.predict import GROUP_SIZE, prediction_events
 
+    cluster = cluster_of(request, output=request.output)
     with ExitStack() as stack:
         page = None
         if request.output is not None:  # what cannot be written is an error before the work
@@ -151,6 +153,7 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
                     shard_size=request.shard_size,
                     restart=request.restart,
                     page=page is not None,
+                    cluster=cluster,
                 )
             except (Exception, GeneratorExit):
                 raise

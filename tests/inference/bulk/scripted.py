@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -28,6 +30,8 @@ def scripted_blocks(rows: Iterator[Any]) -> Iterator[Any]:
     for count, row in enumerate(rows):
         if row == "wait":
             time.sleep(60)
+        if row == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
         if isinstance(row, str):
             raise InputError(row) if row != "bug" else KeyError(row)
         yield {"lines": np.array([row])}

@@ -133,7 +133,8 @@ def test_shards_are_read_block_by_block_and_column_by_column(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("out", "'no suffix' is none; choices: .npy, .npz, .parquet"),
+        ("taken", "is a file, expected a folder for Parquet parts"),
+        ("absent/out", "there is no folder .*absent; create it first"),
         ("out.nyp", "'.nyp' is none; did you mean '.np"),
         ("absent/out.npy", "there is no folder .*absent; create it first"),
         ("folder.npy", "not a regular file"),
@@ -141,6 +142,7 @@ def test_shards_are_read_block_by_block_and_column_by_column(tmp_path: Path) -> 
 )
 def test_invalid_outputs(name: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "folder.npy").mkdir()
+    (tmp_path / "taken").touch()
     with pytest.raises(InputError, match=message):
         outputs.check(tmp_path / name)
 

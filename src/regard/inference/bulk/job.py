@@ -23,18 +23,23 @@ import torch
 from regard.data.files import is_rereadable
 from regard.errors import InputError
 from regard.events import Event, Note, Progress
+from regard.files import storage
+from regard.inference.bulk.outputs import expect_rows
+from regard.inference.bulk.parts import PartTask, WritePart, is_part_folder, open_part_folder
+from regard.inference.bulk.ray_engine import RayCluster, compute_on_ray
 from regard.inference.bulk.shards import (
     Block,
     Manifest,
     OpenShard,
     Reader,
-    ShardFolder,
+    ShardStore,
     locked_shard_folder,
     read_finished,
     record_path,
     write_finished,
 )
-from regard.inference.bulk.workers import IN_FLIGHT, ShardTask, compute_in_workers
+from regard.inference.bulk.workers import IN_FLIGHT, Compute, ShardTask, compute_in_workers
+from regard.wording import count_of
 
 SHARD_SIZE = 4096  # rows
 R = TypeVar("R")
@@ -142,8 +147,9 @@ def run_job(
     restart: bool = False,
     task: ShardTask | None = None,
     devices: Sequence[torch.device] = (),
+    cluster: RayCluster | None = None,
 ) -> Generator[Event, None, JobOutcome]:
-    """Compute the shards that are missing, then `write` all of them to `target`.
+    """Compute the shards that are missing, then `write` all of them to the file `target`.
 
     `compute` yields blocks and, between them, the number of rows that are finished so far. Finished shards are kept in
     `target` + ".partial" until the end: after a crash the same job continues, and a job with another `record` is
@@ -151,8 +157,9 @@ def run_job(
     of the columns in `totals`: the same job again finds the target intact and computes nothing.
 
     With several `devices` there is a process for each that computes whole shards; `task` is what `compute` does, for
-    another process. A job with few shards uses fewer of them, or none.
+    another process. A job with few shards uses fewer of them, or none. With a `cluster` its workers compute all shards.
     """
+    _check_cluster(cluster, task)
     with locked_shard_folder(partial_folder(target), record, restart=restart) as shards:
         started = time.perf_counter()
         damage: list[str] = []
@@ -164,7 +171,7 @@ def run_job(
             shards.clear()
             return JobOutcome(finished, inputs.count, time.perf_counter() - started, already_done=True)
         resumed = yield from _compute_shards(
-            inputs, shards, compute, shard_size, stage=stage, unit=unit, task=task, devices=devices
+            inputs, shards, compute, shard_size, stage=stage, unit=unit, task=task, devices=devices, cluster=cluster
         )
         sums = dict.fromkeys(totals, 0)
         for block in shards.blocks(*totals) if totals else ():
@@ -177,6 +184,62 @@ def run_job(
         return JobOutcome(sums, resumed, time.perf_counter() - started)
 
 
+def run_job_in_parts(
+    inputs: InputRows[R],
+    folder: str,
+    record: Manifest,
+    compute: Compute,
+    write: WritePart,
+    *,
+    stage: str,
+    unit: str = "texts",
+    totals: Sequence[str] = (),
+    shard_size: int = SHARD_SIZE,
+    restart: bool = False,
+    task: ShardTask | None = None,
+    devices: Sequence[torch.device] = (),
+    cluster: RayCluster | None = None,
+) -> Generator[Event, None, JobOutcome]:
+    """Compute the shards that are missing, each into a Parquet file of its own in `folder`; otherwise like `run_job`.
+
+    Every process, on every node, that computes a shard writes its part; `write` is pickled, too.
+    """
+    _check_cluster(cluster, task)
+    with open_part_folder(folder, record, restart=restart) as parts:
+        started = time.perf_counter()
+        count = -(-inputs.count // shard_size)
+        finished = None if restart else parts.read_finished(totals, count)
+        if finished is not None:
+            return JobOutcome(finished, inputs.count, time.perf_counter() - started, already_done=True)
+        part_task = PartTask(folder, parts.job, tuple(totals), write, task)
+        resumed = yield from _compute_shards(
+            inputs,
+            parts,
+            lambda shards: part_task.compute(compute, shards),
+            shard_size,
+            whole=True,
+            stage=stage,
+            unit=unit,
+            task=part_task if task is not None else None,
+            devices=devices,
+            cluster=cluster,
+        )
+        expect_rows(count, len(parts.finished()), unit="parts")
+        sums = {name: sum(int(block[name].sum()) for block in parts.blocks(name)) for name in totals}
+        parts.finish(sums)
+        return JobOutcome(sums, resumed, time.perf_counter() - started)
+
+
+def _check_cluster(cluster: RayCluster | None, task: ShardTask | None) -> None:
+    if cluster is not None and task is None:
+        raise InputError("--engine ray needs a model that is read from a folder; save it, and name the folder")
+
+
+def spool_folder(output: Path | None) -> Path | None:
+    """Where to copy an input that can be read once: beside the output; None is the system's temporary folder."""
+    return None if output is None or is_part_folder(output) else output.parent
+
+
 def partial_folder(output: Path) -> Path:
     """Where the finished shards of an output are kept until it is written."""
     return output.with_name(output.name + ".partial")
@@ -184,6 +247,8 @@ def partial_folder(output: Path) -> Path:
 
 def how_to_continue(output: Path | None, source: object) -> str:
     """What remains of a job that was interrupted, in words. `source`: a path, "-", or rows in memory."""
+    if output is not None and is_part_folder(output):
+        return f"the finished parts are kept in {storage.normalize(output)}: the same command continues"
     if output is not None and (folder := partial_folder(output)).is_dir():
         return f"the finished part is kept in {folder}: the same command continues"
     if isinstance(source, str | Path) and not is_rereadable(source):
@@ -194,16 +259,21 @@ def how_to_continue(output: Path | None, source: object) -> str:
 
 def _compute_shards(
     inputs: InputRows[R],
-    shards: ShardFolder,
-    compute: Callable[[Iterator[R]], Iterator[Block | int]],
+    shards: ShardStore,
+    compute: Compute,
     size: int,
     *,
+    whole: bool = False,
     stage: str,
     unit: str,
     task: ShardTask | None,
     devices: Sequence[torch.device],
+    cluster: RayCluster | None,
 ) -> Generator[Event, None, int]:
-    """Compute the shards that are missing or damaged; returns the number of rows that were finished before."""
+    """Compute the shards that are missing or damaged; returns the number of rows that were finished before.
+
+    `whole`: `compute` and `task` take a numbered shard as one row.
+    """
     sizes = {number: min(size, inputs.count - number * size) for number in range(-(-inputs.count // size))}
     damage: list[str] = []
     shards.remove_damaged(sizes, damage.append)
@@ -218,13 +288,19 @@ def _compute_shards(
     missing = {number: rows for number, rows in sizes.items() if number not in present}
     # A worker that would have no second shard to compute is not worth its start.
     devices = devices[: len(missing) // IN_FLIGHT] if task is not None and os.name == "posix" else ()
-    if task is not None and len(devices) > 1:
+    remedy = "the same command continues" if inputs.rereadable else "run the command again"
+    rows: Iterator[tuple[int, Iterator[Any]]] = _missing_shards(inputs, sizes, present)
+    if whole:
+        rows = ((number, iter([(number, list(shard))])) for number, shard in rows)
+    if cluster is not None and task is not None and missing:
+        where = "started on this machine" if cluster.address is None else f"at {cluster.address}"
+        yield Note(message=f"computing {count_of(len(missing), 'shard')} on Ray, {where}")
+        steps = _write_arriving(shards, missing, compute_on_ray(task, cluster, rows, count=len(missing), remedy=remedy))
+    elif task is not None and len(devices) > 1:
         yield Note(message=f"computing in {len(devices)} processes, on {', '.join(map(str, devices))}")
-        remedy = "the same command continues" if inputs.rereadable else "run the command again"
-        computed = compute_in_workers(task, devices, _missing_shards(inputs, sizes, present), remedy=remedy)
-        steps = _write_arriving(shards, missing, computed)
+        steps = _write_arriving(shards, missing, compute_in_workers(task, devices, rows, remedy=remedy))
     else:
-        steps = _write_in_order(shards, missing, _missing_shards(inputs, sizes, present), compute)
+        steps = _write_in_order(shards, missing, rows, compute)
     yield BulkProgress(stage=stage, unit=unit, done=0, total=total, resumed=resumed)
     try:
         with closing(steps):
@@ -251,10 +327,10 @@ def _missing_shards(
 
 
 def _write_in_order(
-    shards: ShardFolder,
+    shards: ShardStore,
     sizes: Mapping[int, int],
-    missing: Iterable[tuple[int, Iterator[R]]],
-    compute: Callable[[Iterator[R]], Iterator[Block | int]],
+    missing: Iterable[tuple[int, Iterator[Any]]],
+    compute: Compute,
 ) -> Generator[int, None, None]:
     """Compute and write one shard after the other; yields the number of rows that are finished so far."""
     done = 0
@@ -265,7 +341,7 @@ def _write_in_order(
 
 
 def _write_arriving(
-    shards: ShardFolder,
+    shards: ShardStore,
     sizes: Mapping[int, int],
     computed: Generator[tuple[int, Block | int | None], None, None],
 ) -> Generator[int, None, None]:

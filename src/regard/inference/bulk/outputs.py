@@ -27,11 +27,11 @@ def check_output(path: Path, suffixes: Collection[str]) -> None:
         import_pyarrow()
 
 
-def expect_rows(expected: int, count: int) -> None:
+def expect_rows(expected: int, count: int, *, unit: str = "rows") -> None:
     """Raise RegardError if the shards do not hold all rows."""
     if count != expected:
         raise RegardError(
-            f"the finished shards hold {count} rows where {expected} were expected; start anew with --restart"
+            f"the finished shards hold {count} {unit} where {expected} were expected; start anew with --restart"
         )
 
 

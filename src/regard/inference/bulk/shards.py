@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -191,6 +191,18 @@ def unpack_json(column: Column) -> Any:
     return json.loads(column.tobytes())
 
 
+class ShardStore(Protocol):
+    """Where finished shards are kept: a `ShardFolder`, or the parts of an output."""
+
+    def finished(self) -> list[int]: ...
+
+    def write(self, number: int, items: Iterable[Block | Event]) -> Generator[Event, None, None]: ...
+
+    def remove_damaged(self, sizes: Mapping[int, int], on_damaged: Callable[[str], None]) -> None: ...
+
+    def clear(self) -> None: ...
+
+
 class ShardFolder:
     """A folder of finished shards that this process has locked; made by `locked_shard_folder`."""
 
@@ -256,7 +268,7 @@ class OpenShard:
     It appears in the folder when it is finished; closing it before that discards it.
     """
 
-    def __init__(self, folder: ShardFolder, number: int) -> None:
+    def __init__(self, folder: ShardStore, number: int) -> None:
         self._blocks: deque[Block] = deque()
         self._finished = False
         self._writing = folder.write(number, self._items())

@@ -11,7 +11,6 @@ import os
 import pickle
 import signal
 import threading
-import traceback
 import warnings
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -63,12 +62,9 @@ def _receive(received: Connection, messages: SimpleQueue[bytes]) -> None:
 
 
 def _failure(error: Exception) -> object:
-    from regard.errors import InputError, RegardError
     from regard.inference.bulk.workers import ShardFailure
 
-    if isinstance(error, RegardError):
-        return ShardFailure("input" if isinstance(error, InputError) else "regard", str(error))
-    return ShardFailure("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
+    return ShardFailure.of(error)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,6 +85,12 @@ class ShardFailure:
     kind: Literal["input", "regard", "bug"]
     message: str
     traceback: str = ""
+
+    @staticmethod
+    def of(error: Exception) -> ShardFailure:
+        if isinstance(error, RegardError):
+            return ShardFailure("input" if isinstance(error, InputError) else "regard", str(error))
+        return ShardFailure("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
 
     def error(self) -> Exception:
         """The exception for the user, with the same message as in one process."""

@@ -29,7 +29,18 @@ from regard.data.readers import TableOptions
 from regard.data.rows import RowReader, open_rows
 from regard.errors import InputError
 from regard.events import Event, Note
-from regard.inference.bulk.job import SHARD_SIZE, BulkProgress, InputRows, run_job, scan_rows
+from regard.files import storage
+from regard.inference.bulk.job import (
+    SHARD_SIZE,
+    BulkProgress,
+    InputRows,
+    run_job,
+    run_job_in_parts,
+    scan_rows,
+    spool_folder,
+)
+from regard.inference.bulk.parts import is_part_folder
+from regard.inference.bulk.ray_engine import RayCluster
 from regard.inference.bulk.shards import Block, manifest, pack_json
 from regard.inference.bulk.workers import Compute, ModelFiles
 from regard.inference.embedding import outputs
@@ -52,7 +63,7 @@ class EmbedResult(Result):
     `vectors` holds the embeddings.
     """
 
-    output: Path | None
+    output: Path | str | None
     rows: int
     width: int
     model: str
@@ -117,8 +128,11 @@ def embed_events(
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
     devices: Sequence[str] | None = None,
+    cluster: RayCluster | None = None,
 ) -> Generator[Event, None, EmbedResult]:
-    """Embed the texts of a list, a DataFrame or a file into a .npy, .npz or .parquet file; `table`: how to read them.
+    """Embed the texts of a list, a DataFrame or files into a .npy, .npz or .parquet file; `table`: how to read them.
+
+    An output without a suffix, or on an object store, is a folder of Parquet files, one for each shard.
 
     A row without a text keeps its place with a vector of zeros (null in Parquet), unless `table` skips or refuses it.
 
@@ -130,14 +144,15 @@ def embed_events(
     nothing, unless `restart`. Without an output the vectors are returned in memory.
 
     With several `devices`, by default those of the loaded model, shards are computed in one process per device, if the
-    model is read from a folder.
+    model is read from a folder. With a `cluster` Ray's workers compute them.
     """
     target = None if output is None else Path(output)
+    folder = None if output is None or not is_part_folder(output) else storage.normalize(output)
     if shard_size < 1:
         raise InputError(f"shard_size is {shard_size}; expected a number of texts, at least 1")
     if target is not None:
         outputs.check(target)
-    with tempfile.TemporaryFile("w+", encoding="utf-8", dir=None if target is None else target.parent) as spool:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", dir=spool_folder(target)) as spool:
         table = table or TableOptions()
         texts = scan_texts(source, table=table, spool=spool)
         if texts.description:
@@ -174,26 +189,36 @@ def embed_events(
                 "shard_size": shard_size,
             }
             record = manifest(digest=texts.digest, model=model, continuable=texts.rereadable, settings=settings)
-            files = ModelFiles.of(model, record)
-            outcome = yield from run_job(
-                texts,
-                target,
-                record,
-                lambda rows: _blocks(engine, rows, texts.name),
-                lambda blocks: outputs.write(
-                    target, blocks, rows=texts.count, width=engine.width, tokens=engine.pooling == "none"
-                ),
-                stage="embedding",
-                totals=("long",),
-                shard_size=shard_size,
-                restart=restart,
-                task=EmbedTask(files, texts.name, {**options, "precision": engine.precision}) if files else None,
-                devices=model.devices if devices is None else [torch.device(name) for name in devices],
-            )
+            files, tokens = ModelFiles.of(model, record), engine.pooling == "none"
+            running: dict[str, Any] = {
+                "stage": "embedding",
+                "totals": ("long",),
+                "shard_size": shard_size,
+                "restart": restart,
+                "task": EmbedTask(files, texts.name, {**options, "precision": engine.precision}) if files else None,
+                "devices": model.devices if devices is None else [torch.device(name) for name in devices],
+                "cluster": cluster,
+            }
+
+            def compute(rows: Iterator[NumberedText]) -> Iterator[Block | int]:
+                return _blocks(engine, rows, texts.name)
+
+            if folder is not None:
+                writer = outputs.WriteVectors(engine.width, tokens)
+                outcome = yield from run_job_in_parts(texts, folder, record, compute, writer, **running)
+            else:
+                outcome = yield from run_job(
+                    texts,
+                    target,
+                    record,
+                    compute,
+                    lambda blocks: outputs.write(target, blocks, rows=texts.count, width=engine.width, tokens=tokens),
+                    **running,
+                )
             not_fitting, seconds = outcome.totals["long"], outcome.seconds
             resumed, already_done = outcome.resumed, outcome.already_done
     result = EmbedResult(
-        output=target,
+        output=target if folder is None else folder,
         rows=texts.count,
         width=engine.width,
         model=model.name,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -12,11 +13,14 @@ import numpy as np
 from regard.errors import InputError
 from regard.files.disk import replace_file
 from regard.inference.bulk.outputs import check_output, expect_rows, import_pyarrow
+from regard.inference.bulk.parts import check_folder, is_part_folder
 from regard.inference.bulk.shards import Column, Reader, unpack_json
 
 
 def check(path: Path) -> None:
     """Refuse an output that could not be written, before anything else is done."""
+    if is_part_folder(path):
+        return check_folder(path)
     check_output(path, WRITERS)
 
 
@@ -78,7 +82,25 @@ def _stream(file: IO[bytes], columns: Iterable[Column], kind: str, shape: tuple[
     expect_rows(shape[0], count)
 
 
-def _parquet(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) -> None:
+@dataclass(frozen=True)
+class WriteVectors:
+    """Writes the vectors of one shard to a Parquet file with metadata."""
+
+    width: int
+    tokens: bool
+
+    def __call__(self, path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes], /) -> None:
+        _parquet(path, blocks, rows, self.width, self.tokens, metadata)
+
+
+def _parquet(
+    path: Path,
+    blocks: Reader,
+    rows: int,
+    width: int,
+    tokens: bool,
+    metadata: Mapping[bytes, bytes] | None = None,
+) -> None:
     """A row group a block. Columns: line, vector; of tokens: line, tokens, starts, ends, words, vectors."""
     pa, parquet = import_pyarrow()
     vector = pa.list_(pa.float32(), width)
@@ -86,10 +108,11 @@ def _parquet(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) ->
     if tokens:
         numbers = [(name, pa.list_(pa.int32())) for name in ("starts", "ends", "words")]
         fields = [("line", pa.int64()), ("tokens", pa.list_(pa.string())), *numbers, ("vectors", pa.list_(vector))]
-    schema, names = pa.schema(fields), ("lengths", "tokens", "offsets", "words") if tokens else ()
+    schema, names = pa.schema(fields, metadata), ("lengths", "tokens", "offsets", "words") if tokens else ()
     # Vectors hardly ever repeat, so a dictionary of them would only cost time.
     count = 0
-    with parquet.ParquetWriter(path, schema, use_dictionary=False) as file:
+    checksums = metadata is not None
+    with parquet.ParquetWriter(path, schema, use_dictionary=False, write_page_checksum=checksums) as file:
         for block in blocks("lines", "missing", "vectors", *names):
             flat = pa.array(np.ascontiguousarray(block["vectors"], dtype=np.float32).reshape(-1))
             mask = None if tokens else pa.array(block["missing"])

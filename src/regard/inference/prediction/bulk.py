@@ -23,8 +23,11 @@ from regard.data.examples import ImageExample
 from regard.engine.precision import InferencePrecision
 from regard.errors import InputError
 from regard.events import Event, Note, drain
-from regard.inference.bulk.job import SHARD_SIZE, InputRows, run_job, scan_rows
+from regard.files import storage
+from regard.inference.bulk.job import SHARD_SIZE, InputRows, run_job, run_job_in_parts, scan_rows, spool_folder
 from regard.inference.bulk.outputs import check_output
+from regard.inference.bulk.parts import check_folder, is_part_folder
+from regard.inference.bulk.ray_engine import RayCluster
 from regard.inference.bulk.shards import Block, manifest, pack_json
 from regard.inference.bulk.workers import Compute, ModelFiles
 from regard.inference.prediction import outputs
@@ -39,6 +42,8 @@ from regard.tasks.task import Task
 
 def check(output: Path) -> None:
     """Refuse an output that could not be written, before anything else is done."""
+    if is_part_folder(output):
+        return check_folder(output)
     check_output(output, outputs.WRITERS)
 
 
@@ -53,19 +58,23 @@ def predict_file(
     restart: bool = False,
     page: bool = False,
     devices: Sequence[str] | None = None,
+    cluster: RayCluster | None = None,
 ) -> Generator[Event, None, PredictResult]:
     """Write the predictions for all rows to a .csv, .jsonl or .parquet file.
+
+    An output without a suffix, or on an object store, is a folder of Parquet files, one for each shard.
 
     Finished shards of `shard_size` rows are kept in `output` + ".partial" until the end, as `run_job` explains.
     `settings` are the options that predictions depend on beside the model and the rows. With `page` the result has the
     examples that its page shows.
 
     With several `devices`, by default those of the loaded model, shards are computed in one process per device, if the
-    model is read from a folder.
+    model is read from a folder. With a `cluster` Ray's workers compute them.
     """
     check(output)
+    folder = storage.normalize(output) if is_part_folder(output) else None
     table = PredictionTable(model.task, inputs.kept, lines=inputs.has_lines)
-    with tempfile.TemporaryFile("w+", encoding="utf-8", dir=output.parent) as spool:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", dir=spool_folder(output)) as spool:
         kinds: dict[str, CellKind | None] = dict.fromkeys(inputs.kept)
         rows = _scan(model, inputs, kinds, spool)
         yield Note(message=reading_note(inputs, rows.count))
@@ -81,26 +90,38 @@ def predict_file(
             settings={**settings, "columns": list(columns), "format": output.suffix, "shard_size": shard_size},
         )
         files = ModelFiles.of(loaded, record)
-        outcome = yield from run_job(
-            rows,
-            output,
-            record,
-            lambda shard: _blocks(model, table, shard),
-            lambda blocks: outputs.write(output, blocks, columns, count=rows.count),
-            stage="predicting",
-            unit="rows",
-            totals=("blank", "truncated"),
-            shard_size=shard_size,
-            restart=restart,
-            task=PredictTask(files, table, model.task, model.inference_precision) if files else None,
-            devices=loaded.devices if devices is None else [torch.device(name) for name in devices],
-        )
+        running: dict[str, Any] = {
+            "stage": "predicting",
+            "unit": "rows",
+            "totals": ("blank", "truncated"),
+            "shard_size": shard_size,
+            "restart": restart,
+            "task": PredictTask(files, table, model.task, model.inference_precision) if files else None,
+            "devices": loaded.devices if devices is None else [torch.device(name) for name in devices],
+            "cluster": cluster,
+        }
+
+        def compute(shard: Iterator[InputRow]) -> Iterator[Block | int]:
+            return _blocks(model, table, shard)
+
+        if folder is not None:
+            writer = outputs.WritePredictions(columns)
+            outcome = yield from run_job_in_parts(rows, folder, record, compute, writer, **running)
+        else:
+            outcome = yield from run_job(
+                rows,
+                output,
+                record,
+                compute,
+                lambda blocks: outputs.write(output, blocks, columns, count=rows.count),
+                **running,
+            )
         result = PredictResult(
             model=loaded.name,
             task=model.task.name,
             rows=rows.count,
             **outcome.totals,
-            output=output,
+            output=output if folder is None else folder,
             resumed=outcome.resumed,
             seconds=outcome.seconds,
             predictions=[],

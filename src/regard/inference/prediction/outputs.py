@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,7 +71,19 @@ def _jsonl(path: Path, blocks: Reader, columns: Columns, count: int) -> None:
             file.writelines(_json(dict(zip(columns, row, strict=True))) + "\n" for row in rows)
 
 
-def _parquet(path: Path, blocks: Reader, columns: Columns, count: int) -> None:
+@dataclass(frozen=True)
+class WritePredictions:
+    """Writes the predictions of one shard to a Parquet file with metadata."""
+
+    columns: Columns
+
+    def __call__(self, path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes], /) -> None:
+        _parquet(path, blocks, self.columns, rows, metadata)
+
+
+def _parquet(
+    path: Path, blocks: Reader, columns: Columns, count: int, metadata: Mapping[bytes, bytes] | None = None
+) -> None:
     """A row group a block."""
     pa, parquet = import_pyarrow()
     entity = pa.struct(
@@ -92,8 +105,8 @@ def _parquet(path: Path, blocks: Reader, columns: Columns, count: int) -> None:
         "entities": pa.list_(entity),
         "json": pa.string(),
     }
-    schema = pa.schema([(name, types[kind]) for name, kind in columns.items()])
-    with parquet.ParquetWriter(path, schema) as file:
+    schema = pa.schema([(name, types[kind]) for name, kind in columns.items()], metadata)
+    with parquet.ParquetWriter(path, schema, write_page_checksum=metadata is not None) as file:
         for rows in _tables(blocks, count):
             arrays = []
             for index, kind in enumerate(columns.values()):

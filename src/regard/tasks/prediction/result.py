@@ -37,7 +37,7 @@ class PredictResult(Result):
     rows: int
     blank: int = 0
     truncated: int = 0
-    output: Path | None = None
+    output: Path | str | None = None
     resumed: int = 0
     seconds: float | None = None
     predictions: list[Prediction]
