@@ -29,7 +29,10 @@ class WordCache:
         self.prefix, self.suffix = prefix, suffix
         self._pipeline = pipeline
         self._lock = threading.Lock()
-        self._clear()
+        self._numbers: dict[str, int] = {}  # of the words
+        self._starts: Sizes = np.zeros(1, dtype=np.int64)  # where the ids of each word start
+        self._ids: Ids = np.empty(0, dtype=np.int32)
+        self._characters = 0
 
     @staticmethod
     def of(pipeline: tokenizers.Tokenizer) -> WordCache | None:
@@ -110,10 +113,8 @@ class WordCache:
         return result
 
     def _clear(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._starts = np.zeros(1, dtype=np.int64)
-        self._ids = np.empty(0, dtype=np.int32)
-        self._characters = 0
+        self._numbers, self._characters = {}, 0
+        self._starts, self._ids = self._starts[:1].copy(), self._ids[:0].copy()
 
 
 def _within(lengths: Sizes) -> Sizes:
