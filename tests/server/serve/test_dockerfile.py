@@ -180,6 +180,7 @@ def environment() -> dict[str, str]:
     """The image's variables, with this machine's Python in place of the base image's and its settings for pip."""
     kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "HTTP", "NO_PROXY"))}
     variables = {"HOME": "/home/regard", "PATH": "/opt/regard/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+    variables["LD_LIBRARY_PATH"] = "/usr/local/lib"  # this machine's Python may look for its library elsewhere
     for stage in FINAL.all("ENV"):
         variables |= dict(re.findall(r"(\w+)=(\S+)", stage.replace("PATH=/opt/regard/bin:$PATH", "")))
     return kept | variables
