@@ -65,7 +65,7 @@ def test_help_is_fast(call: object) -> None:
         before = cpu_seconds()
         call("--help")
         spent.append(cpu_seconds() - before)
-    assert min(spent) < 0.6, spent
+    assert min(spent) < 0.9, spent
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["embed", "--help"], ["tour", "--help"], ["models", "--help"]])
@@ -79,11 +79,14 @@ def test_help_does_not_import_torch(arguments: list[str]) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+NOT_ALONE = ("studio", "serve", "tour", "lesson", "train", "corpus", "honesty")
+
+
 def test_a_command_is_built_alone() -> None:
     """Every verb is the same command with and without the others."""
     every: Any = typer.main.get_command(build(verbs()))
     alone = {name: verbs(name) for name in every.commands}
-    assert {name for name, found in alone.items() if len(found) > 1} == {"studio", "tour", "lesson", "train", "honesty"}
+    assert {name for name, found in alone.items() if len(found) > 1} == set(NOT_ALONE)
     for name, found in alone.items():
         if len(found) == 1:
             command: Any = typer.main.get_command(build(found))
@@ -105,7 +108,7 @@ def test_embedding_imports_what_it_needs(tmp_path: Path) -> None:
     assert output.is_file()
     assert "torch" in imported
     assert {name for name in imported if name.startswith("regard.verbs.")} == {
-        f"regard.verbs.{name}" for name in ("base", "embed", "python", "tables")
+        f"regard.verbs.{name}" for name in ("base", "bulk", "embed", "python", "tables")
     }
     heavy = {
         "torch._dynamo",

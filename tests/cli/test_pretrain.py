@@ -234,7 +234,7 @@ def test_the_progress_bar_is_closed_when_the_build_fails(monkeypatch: pytest.Mon
         raise InputError("a bad line")
 
     monkeypatch.setattr("regard.cli.commands.progress", progress)
-    monkeypatch.setattr("regard.training.pretraining.dataset.corpus_events", build)
+    monkeypatch.setattr("regard.training.pretraining.corpus.corpus_events", build)
     assert call() == 2
     assert updates == ["3 more", "4 more", "away"]
 

@@ -18,7 +18,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(
         serving,
         "serve",
-        lambda models, *, port, folder, data, threads, on_message: bool(calls.append((models, port, folder, data))),
+        lambda models, *, port, folder, data, **_: bool(calls.append((models, port, folder, data))),
     )
     return calls
 

@@ -59,6 +59,8 @@ EXACT = ("generate", "score", "translate")  # they print data, which scripts rec
 # accepts if that is fast, and with hostile input that it rejects.
 CASES: dict[str, list[tuple[int, list[str]]]] = {
     "studio": [(2, [EVIL])],
+    "serve": [(2, [f"./{EVIL}"]), (2, [BERT, "--api-key-file", EVIL])],
+    "corpus": [(2, ["build", EVIL, "-o", "x"])],
     "tour": [(2, ["--output", EVIL])],
     "lesson": [(2, [EVIL]), (2, ["reverse", "--output", EVIL])],
     "tokenize": [(0, [TEXTS, "--model", BERT]), (0, [f"the {WORD}", "--model", BERT]), (2, ["a", "--vocab", EVIL])],
@@ -236,7 +238,7 @@ TRIED: list[Case] = [(verb, code, arguments) for verb, several in CASES.items() 
 
 def _register(verb: str) -> Register:
     """Registers only this command: building all of them takes longer."""
-    name = verb.replace("-", "_")
+    name = "corpus_build" if verb == "corpus" else verb.replace("-", "_")
     if name in DEFINED and name not in REGISTERS:
         return lambda app: register_verb(app, find(name))
     return REGISTERS["lesson" if verb == "tour" else verb]

@@ -90,7 +90,7 @@ def test_the_commands_from_a_file_to_answers_run(tiny_bert_folder: Path, tmp_pat
         writer = csv.DictWriter(file, labeled[0])
         writer.writeheader()
         writer.writerows(labeled)
-    section = README.partition("## From a file to answers")[2].partition("## Pretrain")[0]
+    section = README.partition("## From a file to answers")[2].partition("## Serve")[0]
     commands = re.findall(r"^    (regard .*)$", section, re.MULTILINE)
     assert len(commands) == 5
     for command in commands:

@@ -142,8 +142,10 @@ def check_handled(status: int, answer: Any) -> bool:
     return status == 400 and list(answer) == ["error"] and bool(answer["error"].strip())
 
 
-def send_request(address: str, name: str, folder: Path, arguments: dict[str, Any], **more: str) -> tuple[int, Any]:
-    raw = json.dumps({"model": str(folder), **arguments, **more}).encode()
+def send_request(
+    address: str, name: str, folder: Path, arguments: dict[str, Any], more: dict[str, str] | None = None
+) -> tuple[int, Any]:
+    raw = json.dumps({"model": str(folder), **arguments, **(more or {})}).encode()
     return post(address, f"/v1/{name}/view", raw=raw)[:2]
 
 
@@ -209,7 +211,7 @@ def test_unusual_settings(address: str, folders: dict[str, Path], name: str) -> 
     for argument in sorted(arguments_of(name) - TEXTS - {"model"}):
         for value in ("nonsense", "-1", "1e9", "99999999999999999999", "²", "nan", "0.5", "a,b", "1." * 500):
             for kind in ("bert", "gpt", "tuned"):
-                answer = send_request(address, name, folders[kind], plain_request(name), **{argument: value})
+                answer = send_request(address, name, folders[kind], plain_request(name), {argument: value})
                 assert check_handled(*answer), (argument, value, answer)
 
 

@@ -16,6 +16,7 @@ from regard.errors import RegardError
 from regard.server.model_process import ModelProcess
 from regard.server.request_errors import RequestError
 from regard.server.served_models import ModelOptions, ServedModels, model_ids
+from tests.server.coroutines import run_coroutine
 
 OPTIONS = {"threads": 1, "device": "cpu", "precision": None, "max_batch_tokens": 0}
 
@@ -66,7 +67,7 @@ def test_answers_a_crash_and_a_restart(tiny_bert_folder: Path) -> None:
         finally:
             process.close()
 
-    asyncio.run(run())
+    run_coroutine(run())
     assert events == ["model_started", "model_ended", "model_started"]
 
 
@@ -79,7 +80,7 @@ def test_a_model_that_cannot_be_loaded_is_one_clear_line(tmp_path: Path) -> None
             assert all(process.state == "closed" for process in models.processes.values())
 
     with pytest.raises(RegardError, match="lost cannot be served") as error:
-        asyncio.run(run())
+        run_coroutine(run())
     assert "\n" not in str(error.value)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from benchmarks.serve_fuzz import fuzz
 from benchmarks.serve_process import ServerProcess
+from tests.server.coroutines import run_coroutine
 
 FIRST, SECOND = 200, 300
 
@@ -22,12 +22,12 @@ def check(found: dict[str, Any]) -> None:
 
 def test_every_malformed_request_gets_an_answer(server: ServerProcess, model_folders: dict[str, Path]) -> None:
     """The first requests bring every process to the memory that it keeps; a leak would show in the second round."""
-    assert asyncio.run(fuzz(server, [*model_folders], FIRST, seed=1))["wrong"] == []
-    check(asyncio.run(fuzz(server, [*model_folders], SECOND)))
+    assert run_coroutine(fuzz(server, [*model_folders], FIRST, seed=1))["wrong"] == []
+    check(run_coroutine(fuzz(server, [*model_folders], SECOND)))
     assert server.ask("/health")[0] == 200
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_ten_thousand_malformed_requests(server: ServerProcess, model_folders: dict[str, Path]) -> None:
-    check(asyncio.run(fuzz(server, [*model_folders], 10_000, seed=1)))
+    check(run_coroutine(fuzz(server, [*model_folders], 10_000, seed=1)))
