@@ -273,6 +273,8 @@ class ClientPool:
 
     async def request(self, content: bytes, *, due: float = 0.0) -> Answer:
         try:
+            while self.idle and self.idle[-1].closed:  # by the server, after a while without a request
+                self.idle.pop()
             client = self.idle.pop() if self.idle else await Client.connect(self.port)
             answer = await client.request(content, due=due)
         except OSError:
