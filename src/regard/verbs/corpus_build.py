@@ -47,8 +47,8 @@ def corpus_build(request: CorpusBuildRequest, models: Models) -> Generator[Event
     """Encode raw text as token shards, once, for any number of pretraining runs: regard pretrain FAMILY --corpus DIR.
 
     The same text and settings give the same bytes, with any number of workers. Finished shards are kept: after a crash
-    or Ctrl-C the same command continues. Memory does not grow with the text. A new vocabulary is trained on all of the
-    text, which reads it twice more.
+    or Ctrl-C the same command continues. Memory holds a cache of words and the shards in work, not the text. A new
+    vocabulary is trained on all of the text, which reads it twice more.
     """
     from regard.data.corpus.folder import shard_folder
     from regard.files.file_input import parse_size
