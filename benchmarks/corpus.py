@@ -24,7 +24,8 @@ from typing import Any
 
 from benchmarks.timing import describe_machine, save_results
 
-TEXTS = [Path("/work/shared/data/corpus") / name for name in ("part-a.txt.xz", "part-b.txt.xz")]
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+TEXTS = [DATA / "corpus" / name for name in ("part-a.txt.xz", "part-b.txt.xz")]
 TOKENIZER = Path(__file__).parents[1] / "src" / "regard" / "builtin" / "regard-bert"
 BUILD = """
 import json, sys
