@@ -9,6 +9,13 @@ import typer
 
 from regard.known import DEFAULT_CAUSAL_LM, DEFAULT_EMBEDDING_MODEL, builtin_names
 
+# Options that `regard studio` has too.
+Host = Annotated[
+    str, typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0 needs --api-key-file.")
+]
+Port = Annotated[
+    int, typer.Option("--port", "-p", metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+]
 LIMITS = "Limits"
 COMPUTING = "Computing"
 
@@ -26,12 +33,8 @@ def serve(
             "built-in encoder and generator.",
         ),
     ] = None,
-    host: Annotated[
-        str, typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0 needs --api-key-file.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", "-p", metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     api_key_file: Annotated[
         str | None,
         typer.Option("--api-key-file", metavar="FILE", help="Keys, one per line; clients send one as Bearer token."),

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.serve import Host, Port
 from regard.known import builtin_names
 
 
@@ -22,12 +23,8 @@ def studio(
             "--model", "-m", metavar="MODEL", help="A model folder, a hub name or a built-in name; may be repeated."
         ),
     ] = None,
-    host: Annotated[
-        str, typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0 needs --api-key-file.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", "-p", metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 8080,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
     api_key_file: Annotated[
         str | None,
         typer.Option(
