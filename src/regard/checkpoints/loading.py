@@ -272,12 +272,9 @@ def _expand(table: Table, prefix: str, their_prefix: str) -> dict[str, tuple[str
 
 
 def _depth(config: Any, stack: str) -> int:
-    name = (
-        "num_decoder_layers"
-        if stack.startswith("decoder") and hasattr(config, "num_decoder_layers")
-        else "num_hidden_layers"
-    )
-    depth: int = getattr(config, name)
+    """Return the number of layers of a stack: num_decoder_layers of "decoder.layers", if the config has that field."""
+    part = stack.partition(".")[0].removesuffix("_encoder")
+    depth: int = getattr(config, f"num_{part}_layers", config.num_hidden_layers)
     return depth
 
 
@@ -306,11 +303,15 @@ def _modern(name: str) -> str:
 def from_theirs(names: TensorNames, ours: str, parts: list[Tensor]) -> Tensor:
     """Convert their tensors to one of ours."""
     tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
+    if re.fullmatch(names.squeezed, ours):
+        return tensor.reshape(1, -1, tensor.shape[-1])
     return tensor.T.contiguous() if tensor.ndim == 2 and re.fullmatch(names.transposed, ours) else tensor
 
 
 def to_theirs(names: TensorNames, ours: str, tensor: Tensor, count: int) -> list[Tensor]:
     """Convert one of our tensors to `count` of theirs."""
+    if re.fullmatch(names.squeezed, ours):
+        tensor = tensor.squeeze()
     if tensor.ndim == 2 and re.fullmatch(names.transposed, ours):
         tensor = tensor.T
-    return [part.contiguous() for part in tensor.chunk(count)]
+    return [part.contiguous() for part in (tensor.chunk(count) if count > 1 else [tensor])]
