@@ -91,7 +91,7 @@ _CLIP = {
         "num_hidden_layers": 3,
         "num_attention_heads": 4,
         "intermediate_size": 37,
-        "num_channels": 2,
+        "num_channels": 3,
         "image_size": 10,
         "patch_size": 4,
         "projection_dim": 11,
@@ -212,7 +212,7 @@ def ids(*, seed: int = 1, padding: int = 0) -> tuple[Tensor, Padded]:
 
 
 def clip_ids() -> tuple[Tensor, Padded]:
-    """A right-padded batch of LENGTHS; as CLIP's tokenizer does, each text ends with the token that has the highest id."""
+    """A right-padded batch of LENGTHS that CLIP's tokenizer could make: each text ends with the highest id."""
     tokens, layout = ids()
     tokens = tokens.clamp(max=49)
     tokens[:, 0] = 50

@@ -14,7 +14,7 @@ from tests.parity.references import LENGTHS, Pair, clip_ids, close, remove_paddi
 
 Pairs = Callable[[str], Pair]
 NAMES = ["clip", "clip-legacy"]
-PIXELS = torch.randn(3, 2, 10, 10, generator=torch.Generator().manual_seed(4))
+PIXELS = torch.randn(3, 3, 10, 10, generator=torch.Generator().manual_seed(4))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,7 +22,7 @@ ENCODERS = ["bert", "bert-bare", "bert-masked", "bert-next", "distilbert", "robe
 TEXT = [*ENCODERS, "gpt2", "gpt2-relu", "t5", "t5-untied", "t5-gelu"]
 IMAGES = ["vit", "deit", "deit-plain"]
 PIXELS = torch.randn(3, 2, 8, 12, generator=torch.Generator().manual_seed(4)).double()
-SQUARES = torch.randn(3, 2, 10, 10, generator=torch.Generator().manual_seed(4)).double()
+SQUARES = torch.randn(3, 3, 10, 10, generator=torch.Generator().manual_seed(4)).double()
 
 
 def their_outputs(name: str, pair: Pair) -> list[Tensor]:

@@ -47,7 +47,11 @@ def has_pooler(folder: Path) -> bool:
 def loaded_by_transformers(folder: Path) -> transformers.PreTrainedModel:
     """Load with the class named in config.json; any warning is a failure."""
     kind = json.loads((folder / "config.json").read_text())["architectures"][0]
-    options = {"add_pooling_layer": False} if kind in ("BertModel", "ViTModel", "DeiTModel") and not has_pooler(folder) else {}
+    options = (
+        {"add_pooling_layer": False}
+        if kind in ("BertModel", "ViTModel", "DeiTModel") and not has_pooler(folder)
+        else {}
+    )
     model, about = getattr(transformers, kind).from_pretrained(folder, output_loading_info=True, **options)
     if kind.endswith("ForMaskedLM"):  # that class has no pooler, but published files contain one
         about["unexpected_keys"] = {name for name in about["unexpected_keys"] if ".pooler." not in name}

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, qkv
+from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames, qkv
 from regard.nn.block import Block, LayerConfig
 from regard.nn.embedding import LearnedPositions, PatchEmbedding, TextEmbedding
 from regard.nn.masks import Layout, Packed, Padded, select_rows, to_padded
@@ -140,7 +140,7 @@ class Clip(nn.Module):
         return torch.arange(len(ids), device=ids.device) * ids.shape[1] + columns
 
 
-LAYER = {
+LAYER: Table = {
     "attention.project.{p}": qkv("self_attn.", ("q_proj", "k_proj", "v_proj")),
     "attention.output.{p}": "self_attn.out_proj.{p}",
     "attended.norm.{p}": "layer_norm1.{p}",
@@ -241,6 +241,13 @@ FAMILY = Family(
     config_class=ClipConfig,
     capabilities=frozenset({"image", "image-text"}),
     stacks=("encoder", "text_encoder"),
+    image_processor={
+        "default_to_square": False,  # `size` is the shortest edge
+        "resample": 3,
+        "do_center_crop": True,
+        "image_mean": [0.48145466, 0.4578275, 0.40821073],
+        "image_std": [0.26862954, 0.26130258, 0.27577711],
+    },
     checkpoints=(
         Checkpoint("openai/clip-vit-base-patch32", 151_277_313),
         Checkpoint("openai/clip-vit-base-patch16", 149_620_737, {"patch_size": (16, 16)}),
@@ -250,8 +257,14 @@ FAMILY = Family(
         KEYS,
         lambda heads: "CLIPModel",
         lambda config: NAMES,
-        optional=("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size",
-                  "max_position_embeddings"),  # transformers leaves out its defaults, which are those of the config
+        optional=(
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "vocab_size",
+            "max_position_embeddings",
+        ),  # transformers leaves out its defaults, which are those of the config
         read=read,
         write=write,
         class_prefix="CLIP",

@@ -71,6 +71,7 @@ FAMILY = Family(
     capabilities=frozenset({"image", "pooling", "fine-tuning"}),
     stacks=("encoder",),
     heads=("pooler", "classifier", *DISTILLED),
+    image_processor={"resample": 3, "do_center_crop": True},
     checkpoints=(
         Checkpoint("facebook/deit-tiny-distilled-patch16-224", 5_910_800, shape(192, 12, 3)),
         Checkpoint("facebook/deit-small-distilled-patch16-224", 22_436_432, shape(384, 12, 6)),

@@ -156,6 +156,7 @@ class Family:
     capabilities: frozenset[Capability]
     stacks: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
+    image_processor: Mapping[str, object] = field(default_factory=dict)  # defaults of preprocessor_config.json
     pooler_activation: Literal["tanh", "relu"] = "tanh"  # of a new pooler
     num_separators: int = 1  # [SEP] tokens between the texts of a pair
     checkpoints: tuple[Checkpoint, ...] = ()

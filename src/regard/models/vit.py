@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.models.bert import POOLER, Pooler
-from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, qkv, shape
+from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames, qkv, shape
 from regard.nn.block import Block, LayerConfig
 from regard.nn.embedding import PatchEmbedding
 from regard.nn.masks import Padded
@@ -37,7 +37,7 @@ class VitConfig:
 
 
 class Vit(nn.Module):
-    """`model(pixels)` returns the last hidden state (B, 1 + patches, W), `model.logits(hidden)` the logits of the classes.
+    """`model(pixels)` returns the last hidden state (B, 1 + patches, W), `model.logits(hidden)` logits (B, labels).
 
     In place of pixels the model also takes vectors of patches with their positions, see `PatchEmbedding`.
     `model.pooler(hidden, layout)` exists if the checkpoint has it.
@@ -89,7 +89,7 @@ BASE = {
     "embedding.project.{p}": "embeddings.patch_embeddings.projection.{p}",
     "encoder.norm.{p}": "layernorm.{p}",
 }
-LAYERS = {
+LAYERS: dict[tuple[str, str], Table] = {
     ("encoder.layers", "encoder.layer"): {
         "attention.project.{p}": qkv("attention.attention.", ("query", "key", "value")),
         "attention.output.{p}": "attention.output.dense.{p}",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel, require_tokenizer
 from regard.data.examples import ImageExample
+from regard.data.image_processor import image_processor_of
 from regard.errors import InputError
 from regard.inference.generation.beam_search import greedy_search
 from regard.inference.generation.decoder import as_decoder
@@ -30,7 +31,7 @@ from regard.nn.masks import Padded
 from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.image_classification import ImageClassifier, ImageTransform
+from regard.tasks.image_classification import ImageClassifier
 from regard.text import Tokenizer
 
 MAX_TOKENS = 1024  # a map grows with the square of the number of tokens
@@ -161,13 +162,12 @@ def _vision(model: Any, text: str, image: ImageExample | None) -> AttentionRecor
     config = model.config
     if config.num_channels not in (1, 3):
         raise InputError(f"this model reads {config.num_channels} channels; expected 1 (gray) or 3 (color)")
-    height, width = config.image_size
-    pixels = ImageTransform(height, width, config.num_channels).pixels(image)
-    parameter = next(model.parameters())
+    processor, parameter = image_processor_of(model), next(model.parameters())
+    pixels = processor.pixels(image)
     with evaluation_mode(model), record(model) as tape:
-        model((pixels[None].to(parameter.device).float() / 127.5 - 1).to(parameter.dtype))
-    grid = height // config.patch_size[0], width // config.patch_size[1]
-    axis = axis_of_patches(grid)
+        model(processor.normalize(pixels[None].to(parameter.device)).to(parameter.dtype))
+    grid = model.embedding.grid
+    axis = axis_of_patches(grid, model.embedding.num_special)
     image_pixels = pixels[0] if config.num_channels == 1 else pixels.permute(1, 2, 0)
     maps = maps_from_tape(tape, "vit", axis, axis, part="encoder", is_self_attention=True)
     return AttentionRecord(
