@@ -78,7 +78,7 @@ def record_attention(
     Texts are truncated to `max_tokens`, the model's number of positions or MAX_TOKENS, whichever is smallest.
     """
     model = model.encoder if isinstance(model, EncoderWithHead | ImageClassifier) else model
-    if can(model, "image"):
+    if can(model, "image") and not (image is None and can(model, "image-text")):
         return _vision(model, text, image)
     if image is not None:
         raise InputError(f"this {family_name(model)} model reads text; an image needs a Vision Transformer")
@@ -92,7 +92,7 @@ def record_attention(
     with evaluation_mode(model):
         if can(model, "encoder-decoder"):
             return _encoder_decoder(model, tokenizer, text, text_b, limit)
-        if can(model, "text-encoder") or can(model, "causal-lm"):
+        if can(model, "text-encoder") or can(model, "causal-lm") or can(model, "image-text"):
             return _self_attention(model, _tokenizer(model, tokenizer), text, text_b, limit)
     raise InputError(
         f"this {family_name(model)} model has no attention; expected a BERT, a GPT, a T5, a translator or a ViT"
@@ -100,7 +100,8 @@ def record_attention(
 
 
 def _self_attention(model: Any, tokenizer: Tokenizer, text: str, text_b: str | None, limit: int) -> AttentionRecord:
-    causal, second_text = can(model, "causal-lm"), None
+    causal, second_text = can(model, "causal-lm") or can(model, "image-text"), None
+    read = model.text_hidden if can(model, "image-text") else model
     if causal and text_b is not None:
         encoding = tokenizer.encode(f"{text} {text_b}", max_length=limit)
         second_text = len(text)
@@ -108,10 +109,11 @@ def _self_attention(model: Any, tokenizer: Tokenizer, text: str, text_b: str | N
         encoding = tokenizer.encode(text, text_b, max_length=limit)
     has_segments = not causal and max(encoding.segments, default=0) < model.config.type_vocab_size
     with record(model) as tape:
-        model(_tensor(model, encoding.ids), Padded(), *([_tensor(model, encoding.segments)] if has_segments else []))
+        read(_tensor(model, encoding.ids), Padded(), *([_tensor(model, encoding.segments)] if has_segments else []))
     axis = axis_of_encoding(tokenizer, encoding, second_text=second_text)
-    part: MapKind = "decoder" if causal else "encoder"
-    maps = maps_from_tape(tape, part, axis, axis, part=part, is_self_attention=True)
+    kind: MapKind = "decoder" if causal else "encoder"
+    part = "text_encoder" if can(model, "image-text") else kind
+    maps = maps_from_tape(tape, kind, axis, axis, part=part, is_self_attention=True)
     texts = [text] if text_b is None else [text, text_b]
     return AttentionRecord(family=family_name(model), texts=texts, maps=[maps], truncated=encoding.num_truncated)
 
@@ -158,7 +160,7 @@ def _vision(model: Any, text: str, image: ImageExample | None) -> AttentionRecor
     if image is None:
         raise InputError("this model reads images; give it an image file, not a text")
     if text:
-        raise InputError("this model reads images and no text; leave the text out")
+        raise InputError("the attention over an image is shown without a text; leave the text out")
     config = model.config
     if config.num_channels not in (1, 3):
         raise InputError(f"this model reads {config.num_channels} channels; expected 1 (gray) or 3 (color)")
