@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from pydantic import BaseModel
@@ -76,7 +77,7 @@ def compare_image_with_texts(
     probabilities = logits.double().softmax(0).tolist()
     return SimilarityResult(
         model=name,
-        image=image.name,
+        image=Path(image.name).name,
         texts=[
             TextSimilarity(text=text, probability=probability, cosine=cosine)
             for text, probability, cosine in zip(texts, probabilities, cosines.tolist(), strict=True)
