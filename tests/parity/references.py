@@ -17,7 +17,21 @@ from torch import Tensor, nn
 import regard
 from regard.nn.masks import Padded
 
-__all__ = ["DECODERS", "LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "close", "ids", "pair_of", "randomized", "remove_padding"]
+__all__ = [
+    *("DECODERS", "LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "close", "ids", "pair_of", "randomized"),
+    "remove_padding",
+]
+    "DECODERS",
+    "LENGTHS",
+    "REFERENCES",
+    "VOCABULARY",
+    "Pair",
+    "close",
+    "ids",
+    "pair_of",
+    "randomized",
+    "remove_padding",
+]
 
 VOCABULARY = 53
 LENGTHS = (9, 4, 7, 7)  # of a batch; unsorted, with two equal lengths

@@ -209,8 +209,9 @@ class GenerateResult(Result):
     """Generated texts, without the prompt; of a beam search the best first.
 
     `truncated` tokens of the beginning of the prompt, `truncated_text`, did not fit into the context of the model,
-    which has room for `max_new_tokens`. `continues`: the model continues the prompt; a T5 answers it. `tokens` are the
-    tokens of the first text with their candidates, if these were recorded.
+    which has room for `max_new_tokens`. The prompt of a chat is what the model's template makes of the messages.
+    `continues`: the model continues the prompt; a T5 answers it. `tokens` are the tokens of the first text with their
+    candidates, if these were recorded.
     """
 
     page_view: ClassVar[str | None] = "generation"
@@ -257,12 +258,17 @@ class Generation:
         *,
         candidates: bool = True,
         record_trace: bool = False,
+        chat: bool = False,
+        system: str | None = None,
     ) -> None:
         if candidates and config.num_beams == 1 and config.num_return_sequences > 1:
             raise InputError("candidates are recorded for one sampled text; leave out num_return_sequences")
         self.generator = TextGenerator(loaded.model, loaded.tokenizer)
+        prompt = self.generator.chat_prompt(prompt, system=system) if chat else prompt
         self.name, self.prompt_text, self.config = loaded.name, prompt, config
-        self.prompt = self.generator.encode_prompt(prompt, max_new_tokens=config.max_new_tokens)
+        self.prompt = self.generator.encode_prompt(
+            prompt, max_new_tokens=config.max_new_tokens, add_special_tokens=not chat
+        )
         self.texts: list[GeneratedText] = []
         self.tokens: list[GeneratedToken] | None = [] if candidates else None
         self.trace: TraceDocument | None = None

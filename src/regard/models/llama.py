@@ -302,9 +302,7 @@ FAMILY = Family(
             {**SMOL, **size(960, 32, 15, 2560, num_key_value_heads=5)},
             (),
         ),
-        Checkpoint(
-            "HuggingFaceTB/SmolLM2-1.7B-Instruct", 1_711_376_384, {**SMOL, **size(2048, 24, 32, 8192)}, ()
-        ),
+        Checkpoint("HuggingFaceTB/SmolLM2-1.7B-Instruct", 1_711_376_384, {**SMOL, **size(2048, 24, 32, 8192)}, ()),
         Checkpoint(
             "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
             1_100_048_384,
