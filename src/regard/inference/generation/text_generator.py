@@ -23,7 +23,6 @@ from regard.inference.generation.sampling import Sampling, sample
 from regard.inference.generation.trace import Trace
 from regard.models.family import can, describe_model
 from regard.text import Tokenizer
-from regard.text.chat_template import read_messages
 from regard.text.tokenizer import readable_token
 
 REPLACEMENT = "\ufffd"  # what decoding returns for an incomplete character
@@ -76,10 +75,6 @@ class TextGenerator:
         self.end: int | None = self.tokenizer.eos_token_id if end is None else end
         others = getattr(model.config, "other_eos_token_id", ())
         self.ends = {self.end, self.tokenizer.eos_token_id, *others} - {None}
-
-    def chat_prompt(self, prompt: str, *, system: str | None = None) -> str:
-        """The prompt that the model's chat template makes of messages, or of one message of the user."""
-        return self.tokenizer.apply_chat_template(read_messages(prompt, system=system))
 
     def encode_prompt(self, text: str, *, max_new_tokens: int, add_special_tokens: bool = True) -> EncodedPrompt:
         """Encode a prompt. New tokens get up to half of the model's context if the prompt is long; the prompt the rest.
