@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, Llama, LlamaConfig
+from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, Llama
+from regard.models.mistral import MistralConfig
 from regard.tasks.inputs import InputBuilder
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level, randomized
@@ -66,7 +67,7 @@ def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
             )
         elif family == "mistral":
             more = {"max_position_embeddings": POSITIONS, "num_key_value_heads": 2, "sliding_window": 9}
-            model = Llama(LlamaConfig(family=family, **sizes, **more, bos_token_id=0, eos_token_id=0))
+            model = Llama(MistralConfig(**sizes, **more, bos_token_id=0, eos_token_id=0))
         elif family == "roberta":
             config = BertConfig(
                 family=family,

@@ -329,7 +329,8 @@ export interface MapView {
   readonly row_segments: readonly number[]; readonly column_segments: readonly number[]; readonly row_special: readonly boolean[];
   readonly column_special: readonly boolean[]; readonly weights: string | null; readonly q: string | null; readonly k: string | null;
   readonly q_step: string | null; readonly k_step: string | null; readonly scale: number | null; readonly bias: string | null; readonly causal: boolean;
-  readonly rollout: string | null; readonly rollout_largest: readonly number[]; readonly flow: string | null; readonly flow_largest: number;
+  readonly windows: readonly (number | null)[]; readonly rollout: string | null; readonly rollout_largest: readonly number[]; readonly flow: string | null;
+  readonly flow_largest: number;
 }
 /** A word of the text ("_" for a blank), whether a space precedes it, and the likeliest tokens in its place. */
 export interface MaskedWord { readonly word: string; readonly spaced: boolean; readonly completions: readonly Candidate[]; }
