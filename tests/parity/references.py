@@ -18,19 +18,12 @@ import regard
 from regard.nn.masks import Padded
 
 __all__ = [
-    "LENGTHS",
-    "REFERENCES",
-    "VOCABULARY",
-    "Pair",
-    "clip_ids",
-    "close",
-    "ids",
-    "pair_of",
-    "randomized",
-    "remove_padding",
+    *("DECODERS", "DIFFERENCES", "LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "clip_ids", "close", "ids", "pair_of"),
+    *("randomized", "remove_padding"),
 ]
 
 VOCABULARY = 53
+DIFFERENCES: list[float] = []  # that `close` saw in a test, for tests/parity/table.py
 LENGTHS = (9, 4, 7, 7)  # of a batch; unsorted, with two equal lengths
 
 _EAGER = {"attn_implementation": "eager"}  # the implementation that returns attention maps
@@ -62,6 +55,20 @@ _GPT = {
     "eos_token_id": 2,
     **_EAGER,
 }
+_LLAMA = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 37,
+    "max_position_embeddings": 22,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": None,
+    **_EAGER,
+}
+_WINDOW = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}
 _T5 = {
     "vocab_size": VOCABULARY,
     "d_model": 24,
@@ -155,6 +162,52 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
         transformers.GPT2Config(**_GPT, n_inner=37, activation_function="relu", layer_norm_epsilon=1e-3)
     ),
     "gpt2-bare": lambda: transformers.GPT2Model(transformers.GPT2Config(**_GPT)),
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**_LLAMA)),
+    "llama-tied": lambda: transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            **_LLAMA | {"eos_token_id": [2, 3], "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True},
+            head_dim=10,
+            rope_parameters={
+                "rope_type": "llama3",
+                "rope_theta": 500.0,
+                "factor": 4.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 8,
+            },
+        )
+    ),
+    "llama-bare": lambda: transformers.LlamaModel(
+        transformers.LlamaConfig(
+            **_LLAMA,
+            hidden_act="gelu_new",
+            rope_parameters={
+                "rope_type": "yarn",
+                "rope_theta": 500.0,
+                "factor": 4.0,
+                "attention_factor": 1.3,
+                "beta_fast": 3.0,
+                "beta_slow": 0.5,
+                "original_max_position_embeddings": 8,
+            },
+        )
+    ),
+    "mistral": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**_LLAMA, sliding_window=4)),
+    "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**_LLAMA, **_WINDOW)),
+    "qwen3": lambda: transformers.Qwen3ForCausalLM(
+        transformers.Qwen3Config(
+            **_LLAMA,
+            head_dim=8,
+            tie_word_embeddings=True,
+            rope_parameters={"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0},
+        )
+    ),
+    "phi3": lambda: transformers.Phi3ForCausalLM(
+        transformers.Phi3Config(
+            **_LLAMA,
+            rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.7},
+        )
+    ),
     "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**_T5)),
     "t5-untied": _untied_t5,
     "t5-gelu": lambda: transformers.T5ForConditionalGeneration(
@@ -171,6 +224,11 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
     "clip": lambda: transformers.CLIPModel(transformers.CLIPConfig(**_CLIP)),
     "clip-legacy": _legacy_clip,
 }
+
+
+# The causal language models, which tests/parity/test_decoders.py compares.
+DECODERS = ["gpt2", "gpt2-relu", "gpt2-bare"]
+DECODERS += ["llama", "llama-tied", "llama-bare", "mistral", "qwen2", "qwen3", "phi3"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,9 +250,9 @@ def pair_of(name: str, folder: Path) -> Pair:
 def randomized(model: transformers.PreTrainedModel, seed: int = 0) -> transformers.PreTrainedModel:
     """Randomize every parameter: with initial values, a missing norm or bias would not be noticed."""
     generator = torch.Generator().manual_seed(seed)
-    size = (
-        0.15 if model.config.model_type == "t5" else 0.3
-    )  # T5 does not scale its scores, which amplifies rounding errors
+    # Smaller where transformers always computes in float32, and for T5, which does not scale its scores: large
+    # weights amplify rounding errors.
+    size = 0.15 if model.config.model_type == "t5" or hasattr(model.config, "rms_norm_eps") else 0.3
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             numbers = size * torch.randn(parameter.shape, generator=generator)
@@ -228,4 +286,6 @@ def remove_padding(x: Tensor, layout: Padded) -> Tensor:
 
 def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
     """Equal to `tolerance`, absolute for small numbers and relative for large ones."""
+    if ours.shape == theirs.shape and ours.numel():
+        DIFFERENCES.append(float(((ours - theirs).detach().abs() / (1 + theirs.detach().abs())).max()))
     torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=tolerance)

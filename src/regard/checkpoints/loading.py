@@ -322,4 +322,7 @@ def to_theirs(names: TensorNames, ours: str, tensor: Tensor, count: int) -> list
         tensor = tensor.squeeze()
     if tensor.ndim == 2 and re.fullmatch(names.transposed, ours):
         tensor = tensor.T
+    sizes = names.qkv_sizes if count == 3 else None
+    if sizes is not None:
+        return [part.contiguous() for part in torch.split(tensor, list(sizes))]
     return [part.contiguous() for part in (tensor.chunk(count) if count > 1 else [tensor])]

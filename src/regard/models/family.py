@@ -62,7 +62,8 @@ class TensorNames:
     (ours, theirs) to the names inside one layer. `heads` are optional. `copies` names tensors that a file may store
     twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of matrices
     that the file stores transposed, `squeezed` those of tensors (1, T, W) that it stores without dimensions of size 1.
-    `{p}` stands for weight or bias, `{base}` for the prefix.
+    Several names of theirs are parts of one tensor of ours, of equal size unless `qkv_sizes` gives the sizes of
+    queries, keys and values. `{p}` stands for weight or bias, `{base}` for the prefix.
     """
 
     prefix: str = ""
@@ -73,6 +74,7 @@ class TensorNames:
     buffers: str = NOTHING
     transposed: str = NOTHING
     squeezed: str = NOTHING
+    qkv_sizes: tuple[int, int, int] | None = None
 
 
 def qkv(before: str, names: tuple[str, str, str], after: str = ".{p}") -> tuple[str, ...]:
@@ -101,8 +103,8 @@ class FileFormat:
     A dot in a key leads into a section: "text_config.hidden_size".
     `read(fields, document)` completes the fields read from config.json; `write(document, fields)` completes a new one.
     `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification. `task_heads` maps
-    the classes with a head on one vector per text to the names of the head's layers; a task whose class is missing is
-    stored as SequenceClassification.
+    these classes to the names of the head's layers; a task with one vector per text whose class is missing is stored
+    as SequenceClassification, and others have the names of the task.
     """
 
     keys: Mapping[str, str]
