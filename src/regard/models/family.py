@@ -53,6 +53,10 @@ class Checkpoint:
     family: str = ""  # set by the family
 
 
+def _same_tensor(name: str, tensor: Any) -> Any:
+    return tensor
+
+
 @dataclass(frozen=True)
 class TensorNames:
     """Regard's parameter names and their names in transformers' files.
@@ -60,7 +64,8 @@ class TensorNames:
     `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
     (ours, theirs) to the names inside one layer. `heads` are optional. `copies` names tensors that a file may store
     twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of matrices
-    that the file stores transposed. `{p}` stands for weight or bias, `{base}` for the prefix.
+    that the file stores transposed; `convert(name, tensor)` undoes another convention of the file for one of its
+    tensors. `{p}` stands for weight or bias, `{base}` for the prefix.
     """
 
     prefix: str = ""
@@ -70,6 +75,7 @@ class TensorNames:
     copies: Mapping[str, str] = field(default_factory=dict)
     buffers: str = NOTHING
     transposed: str = NOTHING
+    convert: Callable[[str, Any], Any] = _same_tensor
 
 
 def qkv(before: str, names: tuple[str, str, str], after: str = ".{p}") -> tuple[str, ...]:
@@ -156,6 +162,7 @@ class Family:
     num_separators: int = 1  # [SEP] tokens between the texts of a pair
     checkpoints: tuple[Checkpoint, ...] = ()
     file_format: FileFormat | None = None  # None: Regard's own format
+    gguf: Mapping[str, FileFormat] = field(default_factory=dict)  # by the name of the architecture in GGUF files
     earlier_keys: Mapping[str, str] = field(default_factory=dict)  # config.json keys of earlier versions of Regard
     pretraining: PretrainingRecipe | None = None
     translation: TranslationRecipe | None = None
