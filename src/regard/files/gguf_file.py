@@ -11,6 +11,7 @@ import os
 import struct
 from dataclasses import dataclass
 from io import BufferedReader
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +135,8 @@ class _Header:
         version = self.number("<u4")
         if version not in VERSIONS:
             swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS
-            found = "a big-endian file" if swapped else f"version {version}"
-            raise InputError(f"{self.path}: {found}; expected version 2 or 3 in little-endian. Convert the model again")
+            kind = "a big-endian file" if swapped else f"version {version}"
+            raise InputError(f"{self.path}: {kind}; expected version 2 or 3 in little-endian. Convert the model again")
         # An entry takes at least 13 bytes and a tensor at least 24: counts that do not fit are refused at once.
         num_tensors, num_entries = self.count(24, "tensors"), self.count(13, "metadata entries")
         metadata: dict[str, Any] = {}
@@ -161,7 +162,7 @@ class _Header:
                 )
             tensors[name] = StoredTensor(shape, kind, begin + offset, size)
         ends = sorted((stored.start, stored.start + stored.size) for stored in tensors.values())
-        if any(end > start for (_, end), (start, _) in zip(ends, ends[1:], strict=False)):
+        if any(end > start for (_, end), (start, _) in pairwise(ends)):
             raise self.error("its tensors overlap")
         return tensors
 

@@ -117,7 +117,8 @@ class _Metadata:
         value = self.values.get(PREFIX + key)
         if not isinstance(value, np.ndarray) or len(value) != count:
             raise self.error(key, f"{count:,} numbers, one for each token", _kind(value))
-        return value.tolist()
+        numbers: list[float] = value.tolist()
+        return numbers
 
     def flag(self, key: str, default: bool) -> bool:
         value = self.values.get(PREFIX + key, default)

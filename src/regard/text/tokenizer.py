@@ -141,7 +141,8 @@ class Tokenizer:
     def open(cls, folder: Path, *, rows: int | None = None) -> Tokenizer:
         """Read a folder's tokenizer.json, vocab.txt, or vocab.json + merges.txt, or the tokenizer of a GGUF file.
 
-        No code is run and nothing is fetched. `rows` is the number of embeddings of the model; texts with ids beyond it raise InputError.
+        No code is run and nothing is fetched. `rows` is the number of embeddings of the model; texts with ids beyond
+        it raise InputError.
         """
         finish_save(folder)
         gguf = find_gguf(folder)
