@@ -65,7 +65,8 @@ class TensorNames:
     (ours, theirs) to the names inside one layer. `heads` are optional. `copies` names tensors that a file may store
     twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of matrices
     that the file stores transposed; `convert(name, tensor)` undoes another convention of the file for one of its
-    tensors. `{p}` stands for weight or bias, `{base}` for the prefix.
+    tensors. Several names of theirs are parts of one tensor of ours, of equal size unless `qkv_sizes` gives the sizes
+    of queries, keys and values. `{p}` stands for weight or bias, `{base}` for the prefix.
     """
 
     prefix: str = ""
@@ -76,6 +77,7 @@ class TensorNames:
     buffers: str = NOTHING
     transposed: str = NOTHING
     convert: Callable[[str, Any], Any] = _same_tensor
+    qkv_sizes: tuple[int, int, int] | None = None
 
 
 def qkv(before: str, names: tuple[str, str, str], after: str = ".{p}") -> tuple[str, ...]:
