@@ -25,6 +25,7 @@ from regard.checkpoints.configs import parse_config, write_config
 from regard.checkpoints.files import read_tensors, write_folder
 from regard.checkpoints.gguf import read_gguf_config, read_gguf_tensors
 from regard.checkpoints.storage import SCALE, dequantize
+from regard.engine.precision import convert_to_int8
 from regard.errors import InputError, suggest
 from regard.files.disk import finish_save
 from regard.files.gguf_file import find_gguf, read_gguf
@@ -47,11 +48,14 @@ def load(
     """Load a model in evaluation mode and its tokenizer, from a folder, a GGUF file, a built-in name or a
     Hugging Face hub name.
 
-    The tokenizer is None if the model has none, such as a Vision Transformer. Weights are converted to `dtype`.
+    The tokenizer is None if the model has none, such as a Vision Transformer. Weights are converted to `dtype`;
+    with torch.int8, the matrices of a decoder stay in 8 bits on a CPU.
     """
     folder = find_folder(name_or_path, revision=revision, offline=offline)
     with _collector_paused():
-        model = read_model(folder, dtype=dtype).to(device)
+        model = read_model(folder, dtype=torch.float32 if dtype == torch.int8 else dtype).to(device)
+        if dtype == torch.int8:
+            convert_to_int8(model)
         rows = getattr(model.config, "vocab_size", None)
         return model, Tokenizer.open(folder, rows=rows) if Tokenizer.exists(folder) else None
 
