@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 from regard.checkpoints.configs import parse_config, write_config
 from regard.checkpoints.files import read_tensors, write_folder
 from regard.checkpoints.gguf import read_gguf_config, read_gguf_tensors
+from regard.checkpoints.packages import PACKAGES, packaged_folder
 from regard.checkpoints.storage import SCALE, dequantize
 from regard.engine.precision import convert_to_int8
 from regard.errors import InputError, suggest
@@ -45,8 +46,8 @@ def load(
     revision: str = "main",
     offline: bool | None = None,
 ) -> tuple[nn.Module, Tokenizer | None]:
-    """Load a model in evaluation mode and its tokenizer, from a folder, a GGUF file, a built-in name or a
-    Hugging Face hub name.
+    """Load a model in evaluation mode and its tokenizer, from a folder, a GGUF file, a built-in name, the name of a
+    model in an installed package (all-mpnet-base-v2) or a Hugging Face hub name.
 
     The tokenizer is None if the model has none, such as a Vision Transformer. Weights are converted to `dtype`;
     with torch.int8, the matrices of a decoder stay in 8 bits on a CPU.
@@ -74,6 +75,8 @@ def find_folder(name_or_path: str | os.PathLike[str], *, revision: str = "main",
         return folder
     if name in builtin_names():
         return builtin_folder(name)
+    if name in PACKAGES:
+        return packaged_folder(name)
     if name in BUILT_IN and BUILT_IN[name].second_package:
         raise InputError(f"{name} is a built-in model of the package regard-models, which is not installed: {INSTALL}")
     if name.startswith("regard-"):

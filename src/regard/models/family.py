@@ -1,7 +1,7 @@
 """What a model family declares, and the functions that ask it. Importing this module does not import torch.
 
-Each other module of `regard.models` is one family, named after it: the network and its declaration, `FAMILY`. Code
-outside this package tests the capabilities of a model, `can(model, "masked-lm")`, never its class or its name.
+Each other module of `regard.models` is one family: the network and its declaration, `FAMILY`. It is named after the
+family, with "_" for "-": `xlm_roberta` is xlm-roberta. Code outside this package tests the capabilities of a model, `can(model, "masked-lm")`, never its class or its name.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from regard.errors import check_choice
 Capability = Literal[
     "text-encoder",  # a Transformer that reads text in both directions
     "masked-lm",  # predicts masked tokens
+    "replaced-token-detection",  # predicts for each token whether it was replaced
     "next-sentence",  # predicts whether two sentences follow each other
     "causal-lm",  # reads from left to right and predicts the next token
     "bidirectional-lm",  # two language models: one predicts the next token, the other the previous one
@@ -33,6 +34,7 @@ Capability = Literal[
 ]
 REQUIRED_HEADS: Mapping[Capability, tuple[str, ...]] = {
     "masked-lm": ("masked",),
+    "replaced-token-detection": ("discriminator",),
     "next-sentence": ("pooler", "next"),
     "bidirectional-lm": ("output",),
     "pooling": ("pooler",),
@@ -160,7 +162,8 @@ class Family:
     capabilities: frozenset[Capability]
     stacks: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
-    pooler_activation: Literal["tanh", "relu"] = "tanh"  # of a new pooler
+    pooler_activation: Literal["tanh", "relu", "gelu"] = "tanh"  # of a new pooler
+    masked_activation: str | None = None  # of the masked-LM head; None: that of the layers
     num_separators: int = 1  # [SEP] tokens between the texts of a pair
     checkpoints: tuple[Checkpoint, ...] = ()
     file_format: FileFormat | None = None  # None: Regard's own format
@@ -179,7 +182,7 @@ def family_names() -> tuple[str, ...]:
     """Return the names of all families, which are those of the modules in this package."""
     from regard import models
 
-    return tuple(module.name for module in iter_modules(models.__path__) if module.name != "family")
+    return tuple(module.name.replace("_", "-") for module in iter_modules(models.__path__) if module.name != "family")
 
 
 @cache
@@ -191,7 +194,7 @@ def families() -> dict[str, Family]:
 
 def get_family(name: str) -> Family:
     check_choice("model family", name, family_names())
-    family: Family = import_module(f"regard.models.{name}").FAMILY
+    family: Family = import_module(f"regard.models.{name.replace('-', '_')}").FAMILY
     return family
 
 

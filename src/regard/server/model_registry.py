@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from regard.checkpoints.packages import packaged_names
 from regard.errors import InputError, RegardError, suggest
 from regard.inference.model_summary import ModelCapability, ModelSummary, summarize_folder, summarize_model
 from regard.known import builtin_names
@@ -110,7 +111,7 @@ class ModelRegistry:
 
     def entry(self, name: str) -> ModelEntry:
         """The model of a name. A built-in one is loaded when it is asked for: chapters of the course need them."""
-        if name not in self.entries and name in builtin_names():
+        if name not in self.entries and name in (*builtin_names(), *packaged_names()):
             with acquire(self._adding):
                 if name not in self.entries:
                     self.add(name)
