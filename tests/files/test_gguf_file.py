@@ -78,7 +78,7 @@ def test_every_truncation_is_refused(file: Path) -> None:
         (header(version=3 << 24), "big-endian"),
         (header(tensors=2**63), "tensors"),
         (header(entries=2**40), "metadata entries"),
-        (header(entries=1) + text(b"x") + struct.pack("<IQ", 8, 2**62) + b"x" * 40, "bytes"),
+        (header(entries=1) + text(b"x") + struct.pack("<IQ", 8, 2**62) + b"x" * 40, "a text of"),
         (header(entries=1) + text(b"x") + struct.pack("<IIQ", 9, 8, 2**60) + b"x" * 40, "texts"),
         (header(entries=1) + text(b"x") + struct.pack("<IIQ", 9, 12, 2**60) + b"x" * 40, "numbers"),
         (header(entries=1) + text(b"x") + struct.pack("<IIQ", 9, 9, 1) + b"x" * 40, "items of the type 9"),
@@ -108,7 +108,7 @@ def test_a_sparse_file_of_metadata_costs_no_memory(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.write(header(entries=1) + text(b"x") + struct.pack("<IQ", 8, 1 << 33))
         file.truncate(1 << 34)
-    with pytest.raises(InputError, match="metadata take more than 64 MiB"):
+    with pytest.raises(InputError, match="a text of 8,589,934,592 bytes"):
         read_gguf(path)
 
 

@@ -18,7 +18,7 @@ from regard.models.family import FileFormat, families
 
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-CHUNK = 1 << 14  # blocks that are dequantized together
+CHUNK = 1 << 11  # blocks that are dequantized together
 TOKEN_IDS = ("bos_token_id", "eos_token_id")
 INSTALL = 'pip install "regard[checkpoints]"'
 # Keys of an architecture that do not affect the computation, or repeat what the tensors say.

@@ -205,17 +205,29 @@ class _Header:
     def array(self) -> Any:
         kind = self.number("<u4")
         if kind == STRING:
-            return [self.text() for _ in range(self.count(8, "texts"))]
+            return self.texts(self.count(8, "texts"))
         if kind not in SCALARS:
             raise self.error(f"a metadata array has items of the type {kind}; expected numbers or texts")
         dtype = np.dtype(SCALARS[kind])
         return np.frombuffer(self.take(self.count(dtype.itemsize, "numbers") * dtype.itemsize), dtype=dtype)
 
     def text(self) -> str:
-        try:
-            return self.take(self.count(1, "bytes")).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise self.error(f"a text is not UTF-8 ({error.reason})") from None
+        (text,) = self.texts(1)
+        return text
+
+    def texts(self, count: int) -> list[str]:
+        """Read texts in a loop without other calls: vocabularies have a hundred thousand."""
+        texts, read = [], self.file.read
+        for _ in range(count):
+            size = int.from_bytes(read(8), "little")
+            self.position += 8 + size
+            if self.position > min(self.file_size, MAX_HEADER):
+                raise self.error(f"it claims a text of {size:,} bytes before byte {self.position:,}")
+            try:
+                texts.append(read(size).decode("utf-8"))
+            except UnicodeDecodeError as error:
+                raise self.error(f"a text is not UTF-8 ({error.reason})") from None
+        return texts
 
     def count(self, item_size: int, what: str) -> int:
         """A number of items that take at least `item_size` bytes each."""
