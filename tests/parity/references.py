@@ -19,8 +19,8 @@ from regard.models.family import family_names
 from regard.nn.masks import Padded
 
 __all__ = [
-    *("LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "close", "ids", "pair_of", "randomized", "reference_family"),
-    "remove_padding",
+    *("DECODERS", "LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "close", "ids", "pair_of", "randomized"),
+    *("reference_family", "remove_padding"),
 ]
 
 VOCABULARY = 53
@@ -55,6 +55,20 @@ _GPT = {
     "eos_token_id": 2,
     **_EAGER,
 }
+_LLAMA = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 37,
+    "max_position_embeddings": 22,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": None,
+    **_EAGER,
+}
+_WINDOW = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}
 _T5 = {
     "vocab_size": VOCABULARY,
     "d_model": 24,
@@ -134,6 +148,52 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
         transformers.GPT2Config(**_GPT, n_inner=37, activation_function="relu", layer_norm_epsilon=1e-3)
     ),
     "gpt2-bare": lambda: transformers.GPT2Model(transformers.GPT2Config(**_GPT)),
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**_LLAMA)),
+    "llama-tied": lambda: transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            **_LLAMA | {"eos_token_id": [2, 3], "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True},
+            head_dim=10,
+            rope_parameters={
+                "rope_type": "llama3",
+                "rope_theta": 500.0,
+                "factor": 4.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 8,
+            },
+        )
+    ),
+    "llama-bare": lambda: transformers.LlamaModel(
+        transformers.LlamaConfig(
+            **_LLAMA,
+            hidden_act="gelu_new",
+            rope_parameters={
+                "rope_type": "yarn",
+                "rope_theta": 500.0,
+                "factor": 4.0,
+                "attention_factor": 1.3,
+                "beta_fast": 3.0,
+                "beta_slow": 0.5,
+                "original_max_position_embeddings": 8,
+            },
+        )
+    ),
+    "mistral": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**_LLAMA, sliding_window=4)),
+    "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**_LLAMA, **_WINDOW)),
+    "qwen3": lambda: transformers.Qwen3ForCausalLM(
+        transformers.Qwen3Config(
+            **_LLAMA,
+            head_dim=8,
+            tie_word_embeddings=True,
+            rope_parameters={"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0},
+        )
+    ),
+    "phi3": lambda: transformers.Phi3ForCausalLM(
+        transformers.Phi3Config(
+            **_LLAMA,
+            rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.7},
+        )
+    ),
     "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**_T5)),
     "t5-untied": _untied_t5,
     "t5-gelu": lambda: transformers.T5ForConditionalGeneration(
@@ -145,6 +205,11 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
         add_pooling_layer=False,
     ),
 }
+
+
+# The causal language models, which tests/parity/test_decoders.py compares.
+DECODERS = ["gpt2", "gpt2-relu", "gpt2-bare"]
+DECODERS += ["llama", "llama-tied", "llama-bare", "mistral", "qwen2", "qwen3", "phi3"]
 
 
 def reference_family(name: str) -> str:
