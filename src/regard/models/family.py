@@ -55,7 +55,7 @@ class Checkpoint:
     family: str = ""  # set by the family
 
 
-def _same_tensor(name: str, tensor: Any) -> Any:
+def same_tensor(name: str, tensor: Any) -> Any:
     return tensor
 
 
@@ -78,7 +78,7 @@ class TensorNames:
     copies: Mapping[str, str] = field(default_factory=dict)
     buffers: str = NOTHING
     transposed: str = NOTHING
-    convert: Callable[[str, Any], Any] = _same_tensor
+    convert: Callable[[str, Any], Any] = same_tensor
     qkv_sizes: tuple[int, int, int] | None = None
 
 

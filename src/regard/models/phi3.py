@@ -35,13 +35,12 @@ FAMILY = replace(
     year=2024,
     description="Llama with fused matrices in its files; also Phi-4",
     config_class=Phi3Config,
-    checkpoints=(
-        Checkpoint("microsoft/Phi-3-mini-4k-instruct", 3_821_079_552, {"sliding_window": 2047}, ("output",)),
-    ),
+    checkpoints=(Checkpoint("microsoft/Phi-3-mini-4k-instruct", 3_821_079_552, {"sliding_window": 2047}, ("output",)),),
     file_format=llama.file_format(
         "Phi3",
         {**llama.KEYS, "sliding_window": "sliding_window"},
         tensor_names=tensor_names,
         fixed={"resid_pdrop": 0.0, "embd_pdrop": 0.0},
     ),
+    gguf=llama.gguf_format("phi3", tensor_names),
 )
