@@ -48,9 +48,12 @@ def begin_token(model: Any, tokenizer: Tokenizer) -> int | None:
 
 
 def prompt_ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of a text to continue, after the special tokens that the tokenizer puts before a text."""
+    """The ids of a text to continue, after the special tokens that the tokenizer puts before a text.
+
+    A text that begins with them, as the prompts of chat templates do, does not get them twice.
+    """
     before, body, _ = split_special_tokens(tokenizer.encode(text))
-    return [*before, *body]
+    return body if before and body[: len(before)] == before else [*before, *body]
 
 
 @dataclass(frozen=True, eq=False)

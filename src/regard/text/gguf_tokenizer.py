@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from regard.errors import InputError, suggest
 from regard.files.gguf_file import GgufFile
+from regard.text.chat_template import MAX_TEMPLATE
 from regard.text.tokenizer_folder import refusing
 
 PREFIX = "tokenizer.ggml."
@@ -92,7 +93,14 @@ def read_gguf_tokenizer(file: GgufFile) -> tuple[Tokenizer, dict[str, Any]]:
             (pipeline.add_special_tokens if control else pipeline.add_tokens)(chosen)
         pipeline.post_processor = _post_processor(values, vocabulary, special, add_bos=add_bos, trim=kind != "gpt2")
     length = file.metadata.get(f"{file.architecture}.context_length")
-    return pipeline, {"special_tokens": special, "max_length": length if isinstance(length, int) else None}
+    template = file.metadata.get("tokenizer.chat_template")
+    if template is not None and (not isinstance(template, str) or len(template) > MAX_TEMPLATE):
+        raise InputError(f"{file.path}: tokenizer.chat_template should be a text of at most {MAX_TEMPLATE:,} characters")
+    return pipeline, {
+        "special_tokens": special,
+        "max_length": length if isinstance(length, int) else None,
+        "chat_template": template,
+    }
 
 
 class _Metadata:

@@ -73,17 +73,21 @@ class TextGenerator:
         self.continues = can(model, "causal-lm")
         end = model.config.eos_token_id
         self.end: int | None = self.tokenizer.eos_token_id if end is None else end
-        self.ends = {self.end, *getattr(model.config, "other_eos_token_id", ())} - {None}
+        others = getattr(model.config, "other_eos_token_id", ())
+        self.ends = {self.end, self.tokenizer.eos_token_id, *others} - {None}
 
-    def encode_prompt(self, text: str, *, max_new_tokens: int) -> EncodedPrompt:
+    def encode_prompt(self, text: str, *, max_new_tokens: int, add_special_tokens: bool = True) -> EncodedPrompt:
         """Encode a prompt. New tokens get up to half of the model's context if the prompt is long; the prompt the rest.
 
-        An encoder-decoder has no limit. An empty prompt of a causal model becomes its begin token.
+        An encoder-decoder has no limit. An empty prompt of a causal model becomes its begin token. The text of a chat
+        template has its special tokens already.
         """
         check_max_new_tokens(max_new_tokens)
         if not self.continues:
             return EncodedPrompt(self.tokenizer.encode(text).ids, 0, "", max_new_tokens)
-        ids = prompt_ids(self.tokenizer, text) or self._begin()
+        plain = not add_special_tokens
+        ids = self.tokenizer.encode(text, add_special_tokens=False).ids if plain else prompt_ids(self.tokenizer, text)
+        ids = ids or self._begin()
         context = self.model.config.max_position_embeddings
         # The last generated token is not read again, so one more fits than the context holds.
         room = min(max_new_tokens, max(context + 1 - len(ids), context // 2, 1))
