@@ -36,6 +36,7 @@ _BERT = {
     "max_position_embeddings": 22,
     **_EAGER,
 }
+_MODERNBERT = _BERT | {"local_attention": 4, "pad_token_id": 2, "bos_token_id": 3, "eos_token_id": 4}  # distance 2
 _DISTIL = {
     "vocab_size": VOCABULARY,
     "dim": 24,
@@ -129,6 +130,10 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
     "albert-bare": lambda: transformers.AlbertModel(
         transformers.AlbertConfig(**_BERT, embedding_size=10, num_hidden_groups=3)
     ),
+    "modernbert": lambda: transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(**_MODERNBERT)),
+    "modernbert-bare": lambda: transformers.ModernBertModel(
+        transformers.ModernBertConfig(**_MODERNBERT, global_attn_every_n_layers=2, hidden_activation="silu")
+    ),
     "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(**_GPT)),
     "gpt2-relu": lambda: transformers.GPT2LMHeadModel(
         transformers.GPT2Config(**_GPT, n_inner=37, activation_function="relu", layer_norm_epsilon=1e-3)
@@ -171,9 +176,8 @@ def pair_of(name: str, folder: Path) -> Pair:
 def randomized(model: transformers.PreTrainedModel, seed: int = 0) -> transformers.PreTrainedModel:
     """Randomize every parameter: with initial values, a missing norm or bias would not be noticed."""
     generator = torch.Generator().manual_seed(seed)
-    size = (
-        0.15 if model.config.model_type == "t5" else 0.3
-    )  # T5 does not scale its scores, which amplifies rounding errors
+    # T5 does not scale its scores and ModernBERT multiplies two projections, which amplifies rounding errors.
+    size = 0.15 if model.config.model_type in ("t5", "modernbert") else 0.3
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             numbers = size * torch.randn(parameter.shape, generator=generator)

@@ -62,7 +62,7 @@ class TensorNames:
     `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
     (ours, theirs) to the names inside one layer. `heads` are optional. `copies` names tensors that a file may store
     twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of matrices
-    that the file stores transposed. Several names of theirs are parts of one tensor of ours, of equal size unless
+    that the file stores transposed; `shared` matches names in `heads` that fine-tuned models have too. Several names of theirs are parts of one tensor of ours, of equal size unless
     `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for weight or bias, `{base}` for the prefix.
     """
 
@@ -73,12 +73,21 @@ class TensorNames:
     copies: Mapping[str, str] = field(default_factory=dict)
     buffers: str = NOTHING
     transposed: str = NOTHING
+    shared: str = NOTHING
     qkv_sizes: tuple[int, int, int] | None = None
 
 
 def qkv(before: str, names: tuple[str, str, str], after: str = ".{p}") -> tuple[str, ...]:
     """Return the names of the three projections that Regard stores as one matrix."""
     return tuple(f"{before}{name}{after}" for name in names)
+
+
+def prefixed(table: Table, ours: str, theirs: str) -> dict[str, str | tuple[str, ...]]:
+    """Return a table of names with prefixes, for layers that the files of a family do not number as Regard does."""
+    return {
+        ours + name: theirs + other if isinstance(other, str) else tuple(theirs + one for one in other)
+        for name, other in table.items()
+    }
 
 
 def shape(width: int, layers: int, heads: int, inner: int | None = None) -> dict[str, object]:
@@ -101,8 +110,8 @@ class FileFormat:
 
     `read(fields, document)` completes the fields read from config.json; `write(document, fields)` completes a new one.
     `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification. `task_heads` maps
-    the classes with a head on one vector per text to the names of the head's layers; a task whose class is missing is
-    stored as SequenceClassification.
+    the classes to the names of the head's layers. A task on one vector per text whose class is missing is stored as
+    SequenceClassification; a task on tokens whose class is missing has one layer.
     """
 
     keys: Mapping[str, str]
@@ -158,6 +167,7 @@ class Family:
     heads: tuple[str, ...] = ()
     pooler_activation: Literal["tanh", "relu", "gelu"] = "tanh"  # of a new pooler
     masked_activation: str | None = None  # of the masked-LM head; None: that of the layers
+    task_transform: bool = False  # all task heads begin with the layer, gelu and the norm of the masked-LM head
     num_separators: int = 1  # [SEP] tokens between the texts of a pair
     checkpoints: tuple[Checkpoint, ...] = ()
     file_format: FileFormat | None = None  # None: Regard's own format
