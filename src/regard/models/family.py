@@ -39,7 +39,9 @@ REQUIRED_HEADS: Mapping[Capability, tuple[str, ...]] = {
     "bidirectional-lm": ("output",),
     "pooling": ("pooler",),
 }
-Objective = Literal["masked-lm", "causal-lm", "bidirectional-lm", "span-corruption"]  # of pretraining
+Objective = Literal[  # of pretraining
+    "masked-lm", "causal-lm", "bidirectional-lm", "span-corruption", "replaced-token-detection"
+]
 Table = Mapping[str, str | tuple[str, ...]]
 NOTHING = "(?!)"  # a pattern that matches no name
 
@@ -130,6 +132,7 @@ class PretrainingRecipe:
     """How `regard pretrain NAME` trains a family: settings are those of the TOML file, fields those of the config.
 
     `config_fields(settings)` converts the section [model]; `token_ids` maps fields to attributes of the tokenizer.
+    `trained_model(model)` is what is trained in place of the model, together with others.
     """
 
     name: str
@@ -138,6 +141,7 @@ class PretrainingRecipe:
     token_ids: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # that differ from the general ones
     unused: tuple[str, ...] = ()  # settings without effect
+    trained_model: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True)

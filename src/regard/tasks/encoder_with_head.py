@@ -164,7 +164,7 @@ class EncoderWithHead(nn.Module):
 
     def _segments(self, inputs: TaskBatch) -> tuple[Tensor, ...]:
         """Segment ids, if the family has them."""
-        return (inputs.segments,) if can(self.encoder, "text-encoder") and self.encoder.embedding.segments is not None else ()
+        return (inputs.segments,) if can(self.encoder, "text-encoder") and self.encoder.embedding.num_segments else ()
 
 
 def _mean_pool(hidden: Tensor, layout: Layout) -> Tensor:
