@@ -111,5 +111,5 @@ def test_every_gradient(pair: Pairs, name: str, packed: bool) -> None:
     for (ours, _), gradient in zip(one.ours.named_parameters(), found, strict=True):
         wanted = from_theirs(names, ours, [expected[part] for part in table[ours]])
         assert wanted.abs().max() > 1e-3, f"{ours} has no gradient to compare"
-        # For any dtype, transformers computes T5's norms, ViT's and ModernBERT's softmax and rotary positions in float32.
+        # For any dtype, transformers computes T5's norms, ViT's softmax and ModernBERT's rotary positions in float32.
         close(gradient, wanted, 1e-4 if name.startswith(("t5", "vit", "modernbert")) else 1e-9)

@@ -69,9 +69,7 @@ def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
             "intermediate_size": 40,
         }
         if family == "gpt2":
-            model: Any = Gpt(
-                GptConfig(**sizes, max_position_embeddings=POSITIONS, bos_token_id=0, eos_token_id=0)
-            )
+            model: Any = Gpt(GptConfig(**sizes, max_position_embeddings=POSITIONS, bos_token_id=0, eos_token_id=0))
         else:
             sizes |= {"family": family, "max_position_embeddings": POSITIONS}
             if get_family(family).num_separators == 2:

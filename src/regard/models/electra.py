@@ -65,12 +65,13 @@ class ElectraWithGenerator(nn.Module):
 def generator_config(config: bert.BertConfig) -> bert.BertConfig:
     """Return the config of a generator: a quarter of the heads, with their width, and of the feed-forward layers."""
     heads = max(config.num_attention_heads // 4, 1)
+    width, embedding = config.hidden_size // config.num_attention_heads * heads, config.embedding_size
     return replace(
         config,
-        hidden_size=config.hidden_size // config.num_attention_heads * heads,
+        hidden_size=width,
         num_attention_heads=heads,
         intermediate_size=max(config.intermediate_size // 4, 1),
-        embedding_size=config.embedding_size or config.hidden_size,
+        embedding_size=None if (embedding or config.hidden_size) == width else embedding or config.hidden_size,
     )
 
 

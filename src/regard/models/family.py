@@ -1,7 +1,8 @@
 """What a model family declares, and the functions that ask it. Importing this module does not import torch.
 
 Each other module of `regard.models` is one family: the network and its declaration, `FAMILY`. It is named after the
-family, with "_" for "-": `xlm_roberta` is xlm-roberta. Code outside this package tests the capabilities of a model, `can(model, "masked-lm")`, never its class or its name.
+family, with "_" for "-": `xlm_roberta` is xlm-roberta. Code outside this package tests the capabilities of a model,
+`can(model, "masked-lm")`, never its class or its name.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ class TensorNames:
     `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
     (ours, theirs) to the names inside one layer. `heads` are optional. `copies` names tensors that a file may store
     twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of matrices
-    that the file stores transposed; `shared` matches names in `heads` that fine-tuned models have too. Several names of theirs are parts of one tensor of ours, of equal size unless
-    `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for weight or bias, `{base}` for the prefix.
+    that the file stores transposed; `shared` matches names in `heads` that fine-tuned models have too. Several names of
+    theirs are parts of one tensor of ours, of equal size unless `qkv_sizes` gives the sizes of queries, keys and values.
+    `{p}` stands for weight or bias, `{base}` for the prefix.
     """
 
     prefix: str = ""

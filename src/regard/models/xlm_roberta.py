@@ -18,7 +18,5 @@ FAMILY = replace(
         Checkpoint("FacebookAI/xlm-roberta-base", 278_295_186, BASE, ("masked",)),
         Checkpoint("FacebookAI/xlm-roberta-large", 560_142_482, {**BASE, **shape(1024, 24, 16)}, ("masked",)),
     ),
-    file_format=replace(
-        roberta.FILE_FORMAT, architecture=bert.architectures("XLMRoberta"), class_prefix="XLMRoberta"
-    ),
+    file_format=replace(roberta.FILE_FORMAT, architecture=bert.architectures("XLMRoberta"), class_prefix="XLMRoberta"),
 )

@@ -319,17 +319,3 @@ def test_a_text_without_a_next_token_is_refused(gpt: Gpt) -> None:
     with pytest.raises(InputError, match="1 tokens, and no next one"):
         next_token_score(gpt, token_stream([[1]]), length=12)
     assert next_token_score(gpt, token_stream([[2]]), length=12).count == 1
-
-
-def test_samples_follow_the_probabilities() -> None:
-    probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05])
-    samples = sample_tokens(probabilities.log().expand(20000, 4), torch.Generator().manual_seed(0))
-    torch.testing.assert_close(samples.bincount() / 20000, probabilities, atol=0.02, rtol=0)
-
-
-def test_replaced_tokens_are_those_that_differ_from_the_text() -> None:
-    ids = torch.tensor([[1, 9, 3], [9, 5, 6]])  # 9 is the mask; 2 and 4 were there
-    targets = torch.tensor([2, 4, IGNORE_INDEX])
-    new, is_replaced = replace_tokens(ids, torch.tensor([1, 3, 5]), targets, torch.tensor([2, 7, 8]))
-    assert new.tolist() == [[1, 2, 3], [7, 5, 6]]
-    assert is_replaced.tolist() == [[False, False, False], [True, False, False]]

@@ -17,7 +17,6 @@ from regard.data.corpus import Corpus
 from regard.errors import InputError, RegardError
 from regard.events import drain
 from regard.models import T5, Bert, Elmo
-from regard.models.electra import Electra, ElectraConfig, ElectraWithGenerator
 from regard.nn.masks import Padded
 from regard.training import trainer as module
 from regard.training.checkpoint import Checkpoints
@@ -40,9 +39,6 @@ def train(
     )
 
 
-SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 8}
-
-
 def unigram(dataset: PretrainingDataset) -> float:
     """The loss of a model that knows only the token frequencies."""
     counts = Counter(np.concatenate(dataset.text.pieces).tolist())
@@ -59,37 +55,6 @@ LEARNING: dict[str, dict[str, Any]] = {
 }
 # The score that is the token loss; an ELMo has two.
 ASKED = {"t5": "spans", "elmo": "forwards"}
-
-
-def test_an_electra_learns_to_find_replaced_tokens(source: Path, unseen: Path, tmp_path: Path) -> None:
-    """The loss of both models falls, and transformers computes the same with the two folders that are saved."""
-    sizes = {"model_hidden_size": 64, "model_num_attention_heads": 4, "model_intermediate_size": 128}
-    more = {"schedule_max_steps": 80, "data_tokens_per_batch": 512, "run_evaluate_every": "10 steps"}
-    result = train(source, tmp_path, family="electra", held_out=unseen, optimizer_learning_rate=0.01, **sizes, **more)
-    first, last = (events(tmp_path, "evaluation")[index]["scores"] for index in (0, -1))
-    assert last == result.scores
-    assert last["words"]["loss"] < first["words"]["loss"] - 0.2
-    rate = 0.15 * (1 - last["words"]["accuracy"])  # of replaced tokens, about: samples are worse than the best guess
-    guess = -rate * math.log(rate) - (1 - rate) * math.log(1 - rate)
-    assert last["replaced"]["loss"] < min(first["replaced"]["loss"], guess)
-    ids = torch.randint(5, 100, (2, 9))
-    for folder, kind, head in (("", "ElectraForPreTraining", "discriminator"), ("generator", "ElectraForMaskedLM", "masked")):
-        model, tokenizer = regard.load(tmp_path / folder)
-        theirs = getattr(transformers, kind).from_pretrained(tmp_path / folder).eval()
-        with torch.no_grad():
-            torch.testing.assert_close(getattr(model, head)(model(ids)), theirs(ids).logits, atol=1e-5, rtol=1e-5)
-        assert tokenizer is not None
-    assert regard.fill("The _ paints the letter.", model=str(tmp_path / "generator")).masks
-    assert model.config.hidden_size == 16
-    with pytest.raises(InputError, match="continue an interrupted run with --resume"):
-        train(source, tmp_path / "again", family="electra", start=str(tmp_path), **sizes)
-
-
-def test_generator_and_discriminator_share_their_embeddings() -> None:
-    pair = ElectraWithGenerator(Electra(ElectraConfig(vocab_size=20, **SIZES), heads=("discriminator",)))
-    shared = [name for name, _ in pair.named_parameters() if "embedding" in name and name.startswith("generator")]
-    assert shared == [f"generator.embedding.{name}" for name in ("norm.weight", "norm.bias", "project.weight", "project.bias")]
-    assert pair.generator.masked.weight is pair.discriminator.embedding.tokens.weight
 
 
 @pytest.mark.parametrize("name", LEARNING)
