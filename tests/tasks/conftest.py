@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from regard.models import Bert, Elmo, ElmoConfig, Gpt, GptConfig
+from regard.models import Bert, Elmo, ElmoConfig, Gpt, GptConfig, Llama, LlamaConfig
 from regard.models.family import build, get_family
 from regard.tasks.inputs import InputBuilder
 from regard.text import Tokenizer
@@ -32,6 +32,7 @@ def tokenizers(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory)
         "elmo": bert,
         "roberta": byte_level(folder / "roberta", specials=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], kind="roberta"),
         "gpt2": byte_level(folder / "gpt2", specials=["<|endoftext|>"], kind="gpt2"),
+        "mistral": byte_level(folder / "mistral", specials=["<|endoftext|>"], kind="gpt2"),
         **{name: family_folder(name, folder) for name in FAMILIES},
     }
 
@@ -53,7 +54,7 @@ def rows_of(tokenizers: dict[str, Tokenizer]) -> Makers:
 def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
     """Builds a new encoder at each call, always with the same weights."""
 
-    def make(family: str) -> Bert | Gpt | Elmo:
+    def make(family: str) -> Bert | Gpt | Llama | Elmo:
         if family == "elmo":
             shape = ElmoConfig(
                 vocab_size=tokenizers[family].size, num_characters=0, hidden_size=12, cell_size=12, num_hidden_layers=2
@@ -70,6 +71,9 @@ def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
         }
         if family == "gpt2":
             model: Any = Gpt(GptConfig(**sizes, max_position_embeddings=POSITIONS, bos_token_id=0, eos_token_id=0))
+        elif family == "mistral":
+            more = {"max_position_embeddings": POSITIONS, "num_key_value_heads": 2, "sliding_window": 9}
+            model = Llama(LlamaConfig(family=family, **sizes, **more, bos_token_id=0, eos_token_id=0))
         else:
             sizes |= {"family": family, "max_position_embeddings": POSITIONS}
             if get_family(family).num_separators == 2:

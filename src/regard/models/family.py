@@ -66,7 +66,7 @@ class TensorNames:
     (ours, theirs) to the names inside one layer. `heads` are optional. `copies` names tensors that a file may store
     twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of matrices
     that the file stores transposed; `shared` matches names in `heads` that fine-tuned models have too. Several names of
-    theirs are parts of one tensor of ours, of equal size unless `qkv_sizes` gives the sizes of queries, keys and values.
+    theirs are parts of one tensor of ours, of equal size unless `qkv_sizes` gives the sizes of queries, keys, values.
     `{p}` stands for weight or bias, `{base}` for the prefix.
     """
 

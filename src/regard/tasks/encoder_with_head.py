@@ -109,12 +109,11 @@ class EncoderWithHead(nn.Module):
         config, pool = encoder.config, None
         if can(encoder, "text-encoder"):
             pool = _pool(encoder, family, pooled=task.pooled)
-            for name in family.heads:
-                setattr(encoder, name, None)
+        for name in family.heads:
+            setattr(encoder, name, None)
         bias = not (task.pooled and can(encoder, "causal-lm"))  # as in transformers
-        return cls(
-            encoder, TaskHead(config.hidden_size, task.num_outputs, pool=pool, dropout=config.dropout, bias=bias)
-        )
+        dropout = getattr(config, "dropout", 0.0)
+        return cls(encoder, TaskHead(config.hidden_size, task.num_outputs, pool=pool, dropout=dropout, bias=bias))
 
     def forward(self, inputs: TaskBatch) -> Tensor:
         if not can(self.encoder, "text-encoder"):
