@@ -37,6 +37,7 @@ _BERT = {
     "max_position_embeddings": 22,
     **_EAGER,
 }
+_MODERNBERT = _BERT | {"local_attention": 4, "pad_token_id": 2, "bos_token_id": 3, "eos_token_id": 4}  # distance 2
 _DISTIL = {
     "vocab_size": VOCABULARY,
     "dim": 24,
@@ -177,6 +178,10 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
     "albert-bare": lambda: transformers.AlbertModel(
         transformers.AlbertConfig(**_BERT, embedding_size=10, num_hidden_groups=3)
     ),
+    "modernbert": lambda: transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(**_MODERNBERT)),
+    "modernbert-bare": lambda: transformers.ModernBertModel(
+        transformers.ModernBertConfig(**_MODERNBERT, global_attn_every_n_layers=2, hidden_activation="silu")
+    ),
     "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(**_GPT)),
     "gpt2-relu": lambda: transformers.GPT2LMHeadModel(
         transformers.GPT2Config(**_GPT, n_inner=37, activation_function="relu", layer_norm_epsilon=1e-3)
@@ -277,7 +282,8 @@ def randomized(model: transformers.PreTrainedModel, seed: int = 0) -> transforme
     generator = torch.Generator().manual_seed(seed)
     # Smaller where transformers always computes in float32, and for T5, which does not scale its scores: large
     # weights amplify rounding errors.
-    size = 0.15 if model.config.model_type == "t5" or hasattr(model.config, "rms_norm_eps") else 0.3
+    small = model.config.model_type in ("t5", "modernbert") or hasattr(model.config, "rms_norm_eps")
+    size = 0.15 if small else 0.3
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             numbers = size * torch.randn(parameter.shape, generator=generator)

@@ -76,6 +76,8 @@ def test_transformers_to_regard_and_back(pair: Pairs, name: str, tmp_path: Path)
     ignored = {"_name_or_path", "partial_rotary_factor", "vision_config.dtype", "text_config.dtype"}
     if name.startswith("gpt2"):  # Regard has no special token ids and writes an explicit n_inner
         ignored |= {"architectures", "n_inner"}
+    if name.startswith("modernbert"):  # written as transformers 4 did, which the current version reads too
+        ignored |= {"global_attn_every_n_layers"}
     changed = {key: (theirs.get(key), value) for key, value in back.items() if theirs.get(key) != value}
     assert set(changed) <= ignored, changed
 

@@ -286,8 +286,9 @@ def entries(names: TensorNames, config: Any, heads: Iterable[str]) -> dict[str, 
 
 
 def heads_in(names: TensorNames, heads: Iterable[str], tensors: Mapping[str, Tensor]) -> list[str]:
-    """Return the `heads` of which a file has at least one tensor."""
-    return [head for head in heads if any(name in tensors for theirs in _head(names, head).values() for name in theirs)]
+    """Return the `heads` of which a file has at least one tensor that a fine-tuned model does not have."""
+    found = {name for name in tensors if not re.fullmatch(names.shared, name)}
+    return [head for head in heads if any(not found.isdisjoint(theirs) for theirs in _head(names, head).values())]
 
 
 def _head(names: TensorNames, head: str) -> dict[str, tuple[str, ...]]:

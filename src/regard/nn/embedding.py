@@ -151,6 +151,11 @@ class TextEmbedding(nn.Module):
         result: Tensor = self.dropout(x)
         return result if self.project is None else self.project(result)
 
+    @property
+    def num_segments(self) -> int:
+        """The number of segments that the model distinguishes; 0: it has no segment embeddings."""
+        return 0 if self.segments is None else self.segments.num_embeddings
+
     def parts(
         self, ids: Tensor, layout: Layout, segments: Tensor | None = None, *, start: int | Tensor = 0
     ) -> dict[str, Tensor]:

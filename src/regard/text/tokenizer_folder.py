@@ -34,7 +34,8 @@ GPT2 = {"unk_token": "<|endoftext|>", "bos_token": "<|endoftext|>", "eos_token":
 CLIP = GPT2 | {"bos_token": "<|startoftext|>", "pad_token": "<|endoftext|>"}
 T5 = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
 ROBERTA = T5 | {"mask_token": "<mask>", "cls_token": "<s>", "sep_token": "</s>", "bos_token": "<s>"}
-# The first of these tokens that is in the vocabulary determines the family.
+MPNET = ROBERTA | {"unk_token": "[UNK]"}
+# The first of these tokens that is in the vocabulary determines the family, if the files do not name it.
 FAMILIES = {"[CLS]": BERT, "<mask>": ROBERTA, "<|startoftext|>": CLIP, "<|endoftext|>": GPT2, "<pad>": T5}
 
 
@@ -96,7 +97,8 @@ class TokenizerConfig:
 
     def tokens(self, vocabulary: Collection[str]) -> dict[str, AddedToken]:
         """The special tokens by role, if they are in the vocabulary; null in the files means none."""
-        defaults = next((family for mark, family in FAMILIES.items() if mark in vocabulary), {})
+        found = (family for mark, family in FAMILIES.items() if mark in vocabulary)
+        defaults = MPNET if self.kind == "mpnet" else next(found, {})
         tokens = {role: self._token(self.names.get(role, defaults.get(role))) for role in SPECIAL_TOKENS}
         return {role: token for role, token in tokens.items() if token is not None and token.content in vocabulary}
 
@@ -157,7 +159,7 @@ WORD_END = "</w>"  # ends the last token of a word in CLIP's vocabulary
 # What CLIP's tokenizer takes for a word.
 CLIP_WORD = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 LIKE_ROBERTA = {"roberta", "bart", "longformer"}
-WITHOUT_SEGMENTS = LIKE_ROBERTA | {"distilbert", "gpt2", "t5"}
+WITHOUT_SEGMENTS = LIKE_ROBERTA | {"distilbert", "gpt2", "t5", "xlm-roberta", "camembert", "mpnet", "modernbert"}
 
 
 @contextmanager
@@ -245,8 +247,8 @@ def _wordpiece(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
     tokens = settings.tokens(vocabulary.keys() | added.keys())
     for role in ("unk_token", "cls_token", "sep_token"):
         if role not in tokens:
-            name = settings.names.get(role, BERT[role])
-            raise InputError(f"{path} has no line for the {role} {name!r}; a BERT tokenizer needs it")
+            name = settings.names.get(role, (MPNET if settings.kind == "mpnet" else BERT)[role])
+            raise InputError(f"{path} has no line for the {role} {name!r}; the tokenizer needs it")
     pipeline = Tokenizer(models.WordPiece(vocabulary, unk_token=tokens["unk_token"].content))
     pipeline.normalizer = normalizers.BertNormalizer(
         lowercase=settings.flag("do_lower_case") is not False,
@@ -256,10 +258,19 @@ def _wordpiece(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
     pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     pipeline.decoder = decoders.WordPiece()
     _extend(pipeline, added, path)
-    pipeline.post_processor = processors.BertProcessing(
-        _numbered(pipeline, tokens["sep_token"]), _numbered(pipeline, tokens["cls_token"])
-    )
+    ends = _numbered(pipeline, tokens["sep_token"]), _numbered(pipeline, tokens["cls_token"])
+    if settings.kind == "mpnet":
+        _strip_before_mask(tokens, settings)
+        pipeline.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
+    else:
+        pipeline.post_processor = processors.BertProcessing(*ends)
     return pipeline, tokens
+
+
+def _strip_before_mask(tokens: dict[str, AddedToken], settings: TokenizerConfig) -> None:
+    """In the training of RoBERTa and MPNet, the mask replaced a word together with the space before it."""
+    if isinstance(settings.names.get("mask_token", ""), str) and "mask_token" in tokens:
+        tokens["mask_token"] = AddedToken(tokens["mask_token"].content, lstrip=True, normalized=False, special=True)
 
 
 def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[str, AddedToken]]:
@@ -285,9 +296,7 @@ def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
     if settings.kind in LIKE_ROBERTA:
         if not {"cls_token", "sep_token"} <= tokens.keys():
             raise InputError(f"{path} lacks '<s>' or '</s>', which a {settings.kind} tokenizer adds to a text")
-        if isinstance(settings.names.get("mask_token", ""), str) and "mask_token" in tokens:
-            # In RoBERTa's training, the mask replaced a word together with the space before it.
-            tokens["mask_token"] = AddedToken(tokens["mask_token"].content, lstrip=True, normalized=False, special=True)
+        _strip_before_mask(tokens, settings)
         pipeline.post_processor = processors.RobertaProcessing(
             _numbered(pipeline, tokens["sep_token"]), _numbered(pipeline, tokens["cls_token"]), add_prefix_space=space
         )

@@ -127,7 +127,7 @@ def traceable_task(fine_tuned: FineTunedModel) -> TraceableModel:
 
 def input_names(encoder: Any) -> tuple[str, ...]:
     """The names of the tensors that an encoder reads, as in transformers."""
-    segments = can(encoder, "segments") and encoder.config.type_vocab_size > 0
+    segments = can(encoder, "segments") and encoder.embedding.num_segments > 0
     return ("input_ids", "attention_mask", *(("token_type_ids",) if segments else ()))
 
 
