@@ -64,6 +64,31 @@ _T5 = {
     "decoder_start_token_id": 3,
     **_EAGER,
 }
+_BART = {
+    "vocab_size": VOCABULARY,
+    "d_model": 24,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 6,
+    "encoder_ffn_dim": 37,
+    "decoder_ffn_dim": 41,
+    "max_position_embeddings": 22,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": None,  # Regard's searches may end without the end token
+    **_EAGER,
+}
+_MARIAN = {key: value for key, value in _BART.items() if key != "bos_token_id"} | {
+    "pad_token_id": 3,
+    "eos_token_id": 0,
+    "decoder_start_token_id": 3,
+    "scale_embedding": True,
+    "activation_function": "silu",
+}
+_SEPARATE = {"decoder_vocab_size": VOCABULARY, "share_encoder_decoder_embeddings": False}
 _VIT = {
     "hidden_size": 24,
     "num_hidden_layers": 3,
@@ -86,6 +111,12 @@ def _untied_t5() -> transformers.PreTrainedModel:
     }
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(**settings))
     model.lm_head.weight = nn.Parameter(torch.empty(VOCABULARY, 24))
+    return model
+
+
+def _biased(model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
+    """With a bias of the logits, which is a buffer."""
+    model.final_logits_bias.normal_(0, 0.1, generator=torch.Generator().manual_seed(2))
     return model
 
 
@@ -115,6 +146,19 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
     "t5-untied": _untied_t5,
     "t5-gelu": lambda: transformers.T5ForConditionalGeneration(
         transformers.T5Config(**_T5, feed_forward_proj="gelu", layer_norm_epsilon=1e-2)
+    ),
+    "bart": lambda: _biased(transformers.BartForConditionalGeneration(transformers.BartConfig(**_BART))),
+    "bart-bare": lambda: transformers.BartModel(
+        transformers.BartConfig(**_BART, scale_embedding=True, activation_function="relu")
+    ),
+    "mbart": lambda: _biased(
+        transformers.MBartForConditionalGeneration(transformers.MBartConfig(**_BART, scale_embedding=True))
+    ),
+    "marian": lambda: _biased(transformers.MarianMTModel(transformers.MarianConfig(**_MARIAN))),
+    "marian-separate": lambda: _biased(
+        transformers.MarianMTModel(
+            transformers.MarianConfig(**_MARIAN | {"vocab_size": 57}, **_SEPARATE)
+        )
     ),
     "vit": lambda: transformers.ViTForImageClassification(transformers.ViTConfig(**_VIT, num_labels=7)),
     "vit-square": lambda: transformers.ViTModel(
@@ -148,7 +192,11 @@ def randomized(model: transformers.PreTrainedModel, seed: int = 0) -> transforme
     )  # T5 does not scale its scores, which amplifies rounding errors
     with torch.no_grad():
         for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:  # Marian's sinusoids
+                continue
             numbers = size * torch.randn(parameter.shape, generator=generator)
+            if getattr(model.config, "scale_embedding", False) and name.endswith(("shared.weight", "tokens.weight")):
+                numbers *= model.config.d_model**-0.5  # otherwise each token predicts itself, whatever the source
             parameter.copy_(1 + numbers if "norm" in name.lower() and name.endswith("weight") else numbers)
     return model.eval()
 

@@ -20,6 +20,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
 }
 TRANSFORMERS_ACTIVATIONS = {  # transformers' names; of several for one function the first is written
     "gelu": "gelu",
@@ -27,6 +28,8 @@ TRANSFORMERS_ACTIVATIONS = {  # transformers' names; of several for one function
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
     "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
 }
 
 
