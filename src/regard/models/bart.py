@@ -92,8 +92,8 @@ class Bart(EncoderDecoder):
         return self.config.vocab_size, self.config.vocab_size
 
     def logits(self, hidden: Tensor) -> Tensor:
-        logits = F.linear(hidden, self.embedding.tokens.weight)
-        return logits if self.final_logits_bias is None else logits + self.final_logits_bias[0]
+        bias = None if self.final_logits_bias is None else self.final_logits_bias[0]
+        return F.linear(hidden, self.embedding.tokens.weight, bias)
 
 
 def layer_config(config: Any, *, norm_first: bool = False) -> LayerConfig:

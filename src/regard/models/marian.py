@@ -85,8 +85,8 @@ class Marian(EncoderDecoder):
         return self.config.vocab_size, self.config.target_vocab_size or self.config.vocab_size
 
     def logits(self, hidden: Tensor) -> Tensor:
-        logits = F.linear(hidden, self.decoder_embedding.tokens.weight)
-        return logits if self.final_logits_bias is None else logits + self.final_logits_bias[0]
+        bias = None if self.final_logits_bias is None else self.final_logits_bias[0]
+        return F.linear(hidden, self.decoder_embedding.tokens.weight, bias)
 
 
 def tensor_names(config: Any) -> TensorNames:
