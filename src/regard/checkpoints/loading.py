@@ -313,4 +313,6 @@ def to_theirs(names: TensorNames, ours: str, tensor: Tensor, count: int) -> list
     """Convert one of our tensors to `count` of theirs."""
     if tensor.ndim == 2 and re.fullmatch(names.transposed, ours):
         tensor = tensor.T
-    return [part.contiguous() for part in tensor.chunk(count)]
+    sizes = names.qkv_sizes if count == 3 else None
+    parts = tensor.chunk(count) if sizes is None else torch.split(tensor, list(sizes))
+    return [part.contiguous() for part in parts]

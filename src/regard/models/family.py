@@ -60,7 +60,8 @@ class TensorNames:
     `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
     (ours, theirs) to the names inside one layer. `heads` are optional. `copies` names tensors that a file may store
     twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of matrices
-    that the file stores transposed. `{p}` stands for weight or bias, `{base}` for the prefix.
+    that the file stores transposed. Several names of theirs are parts of one tensor of ours, of equal size unless
+    `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for weight or bias, `{base}` for the prefix.
     """
 
     prefix: str = ""
@@ -70,6 +71,7 @@ class TensorNames:
     copies: Mapping[str, str] = field(default_factory=dict)
     buffers: str = NOTHING
     transposed: str = NOTHING
+    qkv_sizes: tuple[int, int, int] | None = None
 
 
 def qkv(before: str, names: tuple[str, str, str], after: str = ".{p}") -> tuple[str, ...]:

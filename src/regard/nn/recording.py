@@ -83,7 +83,10 @@ class AppliedEdits:
 
 @dataclass(frozen=True, eq=False)
 class AttentionCall:
-    """One call of an attention. Queries and keys are (B, H, T, D) if padded and (N, H, D) if packed."""
+    """One call of an attention. Queries and keys are (B, H, T, D) if padded and (N, H, D) if packed.
+
+    Keys of grouped-query attention have fewer heads.
+    """
 
     attention: Attention
     query: Tensor
@@ -116,8 +119,10 @@ class AttentionCall:
         return torch.cat(pieces)
 
     def vectors(self, which: str) -> Tensor:
-        """Return queries or keys as (B, H, T, D)."""
-        x = self.query if which == "query" else self.key
+        """Return queries or keys as (B, H, T, D); heads of grouped-query attention that share keys repeat them."""
+        from regard.nn.attention import repeat_heads
+
+        x = self.query if which == "query" else repeat_heads(self.key, self.attention.heads)
         layout = self.queries if which == "query" else self.keys
         return to_padded(x, layout)[0].transpose(1, 2) if isinstance(layout, Packed) else x
 
