@@ -15,8 +15,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic_core import CoreSchema, SchemaValidator, ValidationError, core_schema
 
+from regard.checkpoints.files import TRANSLATION
 from regard.checkpoints.storage import INT8_FORMAT
 from regard.errors import InputError, suggest
+from regard.files.json_files import read_json
 from regard.models.family import Family, FileFormat, families, family_names, get_family
 from regard.nn.block import TRANSFORMERS_ACTIVATIONS
 
@@ -66,6 +68,17 @@ def parse_config(document: Mapping[str, object], path: Path) -> Any:
         raise InputError(f"{path}: {'; '.join(problems)}") from None
     _check(config, path, keys)
     return config
+
+
+def is_translator(folder: Path) -> bool:
+    """Whether a folder has a translator: one that Regard trained, or a model of a family that translates."""
+    if (folder / TRANSLATION).is_file():
+        return True
+    path = folder / "config.json"
+    if not path.is_file():
+        return False
+    name = read_json(path).get("model_type")
+    return name in family_names() and get_family(name).file_format is not None and get_family(name).can("translation")
 
 
 def _find_family(model_type: object, path: Path) -> Family:

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from regard.checkpoints import loading
-from regard.checkpoints.files import TASK, TRANSLATION
+from regard.checkpoints.configs import is_translator
+from regard.checkpoints.files import TASK
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.text import Tokenizer
 
@@ -48,7 +49,7 @@ def load(
 def load_model(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> LoadedModel:
     """A folder, a built-in name or a Hugging Face hub name. For a fine-tuned model, `model` is the encoder."""
     name, folder = os.fspath(name_or_path), loading.find_folder(name_or_path)
-    if (folder / TRANSLATION).is_file():
+    if is_translator(folder):
         from regard.inference.translation.translator import load_translator
 
         translator = load_translator(folder, device=device)

@@ -51,6 +51,8 @@ class BartConfig:
 class Bart(EncoderDecoder):
     """The head "final_logits_bias" (1, V) is added to the logits; like the file's, it is not trained."""
 
+    final_logits_bias: Tensor | None
+
     def __init__(self, config: BartConfig, *, heads: Collection[str] = ()) -> None:
         super().__init__()
         self.config, self.begin = config, config.decoder_start_token_id

@@ -55,6 +55,8 @@ class MarianConfig:
 class Marian(EncoderDecoder):
     """The decoder starts with the padding token, which is never generated."""
 
+    final_logits_bias: Tensor | None
+
     def __init__(self, config: MarianConfig, *, heads: Collection[str] = ()) -> None:
         super().__init__()
         self.config, self.begin = config, config.decoder_start_token_id

@@ -1,4 +1,4 @@
-"""Subword tokenizers of source and target: byte-level BPE trained on the pairs, one joint or two separate ones.
+"""Subword tokenizers of source and target: byte-level BPE trained on the pairs, or those of a published translator.
 
 Texts are encoded with a leading space, so that a word has the same pieces at the start of a sentence as inside it.
 Byte-level BPE is lossless, so decoded text needs no detokenizer.
@@ -16,9 +16,10 @@ from regard.data.corpus.vocabulary import SizeError, train_tokenizer
 from regard.data.translation_pairs import TranslationPair
 from regard.errors import InputError
 from regard.text import Tokenizer
+from regard.text.marian import MarianTokenizer, Side
 
 BEGIN, PAD = "<|begin|>", "<|pad|>"
-SIDES = ("source", "target")
+SIDES: tuple[Side, Side] = ("source", "target")
 MIN_VOCAB_SIZE = 260
 
 
@@ -60,7 +61,7 @@ class Subwords:
 
     def files(self) -> dict[str, bytes]:
         """The files of a folder that `open` can read, by name."""
-        if self.joint:
+        if self.joint or isinstance(self.target, MarianTokenizer):
             return self.target.files()
         return {
             f"{side}/{name}": data
@@ -71,6 +72,8 @@ class Subwords:
     @classmethod
     def open(cls, folder: Path) -> Subwords:
         """Read the files of a folder."""
+        if (folder / "source.spm").is_file():
+            return cls(*(MarianTokenizer.open_side(folder, side) for side in SIDES))
         if Tokenizer.exists(folder):
             joint = Tokenizer.open(folder)
             subwords = cls(joint, joint)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints import loading
+from regard.checkpoints.configs import is_translator
 from regard.checkpoints.files import TRANSLATION
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_model, write_model
@@ -144,8 +145,10 @@ def save_translator(translator: Translator, folder: Path, *, files: Mapping[str,
 def require_translator(name_or_path: str | os.PathLike[str]) -> Path:
     """The folder of a translator; raises InputError for other models."""
     folder = loading.find_folder(name_or_path)
-    if not (folder / TRANSLATION).is_file():
-        raise InputError(f"{folder}: no {TRANSLATION}; expected a folder that `regard train translate` wrote")
+    if not is_translator(folder):
+        raise InputError(
+            f"{folder}: no {TRANSLATION}; expected a folder that `regard train translate` wrote, or a Marian or mBART"
+        )
     return folder
 
 
@@ -155,7 +158,9 @@ def translator_of(loaded: LoadedModel) -> Translator:
         found: Translator = loaded.translator
         return found
     if not isinstance(loaded.tokenizer, Subwords):
-        raise InputError(f"{loaded.name} does not translate; expected a folder that `regard train translate` wrote")
+        raise InputError(
+            f"{loaded.name} does not translate; expected a folder that `regard train translate` wrote, or a Marian"
+        )
     model = as_translation_model(loaded.model)
     return Translator(model, loaded.tokenizer, default_alignment_heads(model))
 
@@ -168,14 +173,15 @@ def use_translator(models: Models, name: str) -> Iterator[Translator]:
 
 
 def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
-    """Load a folder written by `regard train translate`, or a built-in translator."""
+    """Load a folder written by `regard train translate`, a Marian or mBART folder, or a built-in translator."""
     folder = require_translator(name_or_path)
-    alignment_heads = _read_alignment_heads(folder / TRANSLATION)
     model, subwords = as_translation_model(read_model(folder)), Subwords.open(folder)
+    is_own = (folder / TRANSLATION).is_file()
+    alignment_heads = _read_alignment_heads(folder / TRANSLATION) if is_own else default_alignment_heads(model)
     for side, rows, size in zip(
         ("source", "target"), model.vocab_sizes, (subwords.source.size, subwords.target.size), strict=True
     ):
-        if rows != size:
+        if rows != size if is_own else rows < size:  # published embeddings may have additional rows
             raise InputError(
                 f"{folder}: the model has {rows:,} {side} tokens and the tokenizer {size:,}; copy the folder again"
             )
@@ -241,7 +247,8 @@ def default_alignment_heads(model: TranslationModel) -> AlignmentHeads:
     """The mean of all heads of the second-to-last layer, or the attention of a recurrent model."""
     if can(model, "recurrent"):
         return AlignmentHeads(1, (0,))
-    return AlignmentHeads(max(model.config.num_hidden_layers - 1, 1), tuple(range(model.config.num_attention_heads)))
+    layers = model.decoder.layers
+    return AlignmentHeads(max(len(layers) - 1, 1), tuple(range(layers[0].cross.heads)))
 
 
 def has_attention(model: TranslationModel) -> bool:
