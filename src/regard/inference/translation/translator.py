@@ -28,6 +28,7 @@ from regard.files.json_files import json_bytes, read_json
 from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
 from regard.inference.generation.decoder import as_decoder, reuse_packed_weights
 from regard.inference.translation.language import LANGUAGE, LanguageProfile
+from regard.inference.translation.languages import with_languages
 from regard.inference.translation.subwords import Subwords, word_indices
 from regard.models.family import can, describe_model
 from regard.nn.masks import Padded
@@ -185,7 +186,8 @@ def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.devic
             raise InputError(
                 f"{folder}: the model has {rows:,} {side} tokens and the tokenizer {size:,}; copy the folder again"
             )
-    return Translator(model.to(device).eval(), subwords, alignment_heads, LanguageProfile.open(folder))
+    translator = Translator(model.to(device).eval(), subwords, alignment_heads, LanguageProfile.open(folder))
+    return translator if is_own else with_languages(translator)
 
 
 def _read_alignment_heads(path: Path) -> AlignmentHeads:
@@ -226,7 +228,7 @@ class AlignmentHeads:
 class Alignment:
     """`weights[j][i]` is the attention of target word j to source word i; the weights of a word sum to 1.
 
-    `outside[j]` is the attention to the end token of the source, before normalization.
+    `outside[j]` is the attention to the special tokens of the source, before normalization.
     """
 
     source: list[str]
@@ -269,19 +271,21 @@ def align(
     """Align a text with a translation, given by its `ids` without an end token."""
     check_has_attention(model)
     source = subwords.encode_sources([text])[0]
-    pieces = [*source[:-1]], [*ids]
+    inside = subwords.text_positions(source)
+    first = len(subwords.target_prefix) if tuple(ids[: len(subwords.target_prefix)]) == subwords.target_prefix else 0
+    pieces = source[inside], [*ids][first:]
     words = subwords.source.decode(pieces[0]).split(), subwords.target.decode(pieces[1]).split()
     if not words[0] or not words[1]:
         return Alignment(words[0], words[1], [], [])
-    attention = _cross_attention(model, source, [*ids, subwords.end], alignment_heads)[: len(ids)]
+    attention = _cross_attention(model, source, [*ids, subwords.end], alignment_heads)[first : len(ids)]
     # The pieces of a target word are averaged, the pieces of a source word are summed.
     rows = torch.zeros(len(words[1]), attention.shape[1], dtype=attention.dtype)
     target_words = torch.tensor(word_indices(subwords.target, pieces[1]))
     rows.index_add_(0, target_words, attention)
     rows = rows / torch.bincount(target_words, minlength=len(rows))[:, None].clamp(min=1)
     weights = torch.zeros(len(rows), len(words[0]), dtype=attention.dtype)
-    weights.index_add_(1, torch.tensor(word_indices(subwords.source, pieces[0])), rows[:, :-1])
-    outside = rows[:, -1]
+    weights.index_add_(1, torch.tensor(word_indices(subwords.source, pieces[0])), rows[:, inside])
+    outside = rows.sum(1) - rows[:, inside].sum(1)
     weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
     return Alignment(*words, weights.tolist(), outside.tolist())
 
