@@ -51,6 +51,19 @@ _GPT = {
     "eos_token_id": 2,
     **_EAGER,
 }
+_NEO = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 24,
+    "num_layers": 3,
+    "num_heads": 4,
+    "attention_types": [[["global", "local", "local"], 1]],
+    "window_size": 3,  # less than most texts
+    "intermediate_size": 37,
+    "max_position_embeddings": 22,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    **_EAGER,
+}
 _T5 = {
     "vocab_size": VOCABULARY,
     "d_model": 24,
@@ -142,6 +155,9 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
         transformers.GPT2Config(**_GPT, n_inner=37, activation_function="relu", layer_norm_epsilon=1e-3)
     ),
     "gpt2-bare": lambda: transformers.GPT2Model(transformers.GPT2Config(**_GPT)),
+    "openai-gpt": lambda: transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**_GPT)),
+    "gpt-neo": lambda: transformers.GPTNeoForCausalLM(transformers.GPTNeoConfig(**_NEO)),
+    "gptj": lambda: transformers.GPTJForCausalLM(transformers.GPTJConfig(**_GPT, rotary_dim=4)),
     "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**_T5)),
     "t5-untied": _untied_t5,
     "t5-gelu": lambda: transformers.T5ForConditionalGeneration(
@@ -156,9 +172,7 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
     ),
     "marian": lambda: _biased(transformers.MarianMTModel(transformers.MarianConfig(**_MARIAN))),
     "marian-separate": lambda: _biased(
-        transformers.MarianMTModel(
-            transformers.MarianConfig(**_MARIAN | {"vocab_size": 57}, **_SEPARATE)
-        )
+        transformers.MarianMTModel(transformers.MarianConfig(**_MARIAN | {"vocab_size": 57}, **_SEPARATE))
     ),
     "vit": lambda: transformers.ViTForImageClassification(transformers.ViTConfig(**_VIT, num_labels=7)),
     "vit-square": lambda: transformers.ViTModel(
@@ -187,9 +201,8 @@ def pair_of(name: str, folder: Path) -> Pair:
 def randomized(model: transformers.PreTrainedModel, seed: int = 0) -> transformers.PreTrainedModel:
     """Randomize every parameter: with initial values, a missing norm or bias would not be noticed."""
     generator = torch.Generator().manual_seed(seed)
-    size = (
-        0.15 if model.config.model_type == "t5" else 0.3
-    )  # T5 does not scale its scores, which amplifies rounding errors
+    # T5 and GPT-Neo do not scale their scores, which amplifies rounding errors.
+    size = {"t5": 0.15, "gpt_neo": 0.15}.get(model.config.model_type, 0.3)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad:  # Marian's sinusoids
@@ -197,7 +210,8 @@ def randomized(model: transformers.PreTrainedModel, seed: int = 0) -> transforme
             numbers = size * torch.randn(parameter.shape, generator=generator)
             if getattr(model.config, "scale_embedding", False) and name.endswith(("shared.weight", "tokens.weight")):
                 numbers *= model.config.d_model**-0.5  # otherwise each token predicts itself, whatever the source
-            parameter.copy_(1 + numbers if "norm" in name.lower() and name.endswith("weight") else numbers)
+            is_norm = "norm" in name.lower() or ".ln_" in name
+            parameter.copy_(1 + numbers if is_norm and name.endswith("weight") else numbers)
     return model.eval()
 
 

@@ -1,4 +1,4 @@
-"""GPT-2 against transformers: hidden states, attention maps, logits, and cached decoding."""
+"""GPT-2 and the decoders like it against transformers: hidden states, attention maps, logits, and cached decoding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.nn.masks import Packed
 from tests.parity.references import LENGTHS, Pair, close, ids, remove_padding
 
 Pairs = Callable[[str], Pair]
-NAMES = ["gpt2", "gpt2-relu", "gpt2-bare"]
+NAMES = ["gpt2", "gpt2-relu", "gpt2-bare", "openai-gpt", "gpt-neo", "gptj"]
 STEPS = 6
 
 
@@ -59,14 +59,15 @@ def their_greedy(pair: Pair, prompt: Tensor, *, steps: int) -> tuple[list[int], 
     words: list[int] = []
     for _ in range(steps):
         output = pair.theirs(said, past_key_values=past, use_cache=True)
-        past = output.past_key_values
+        past = getattr(output, "past_key_values", None)
         scores.append(output.logits[0, -1])
-        said = scores[-1].argmax()[None, None]
-        words.append(int(said))
+        words.append(int(scores[-1].argmax()))
+        new = torch.tensor([words[-1:]])
+        said = torch.cat([said, new], dim=1) if past is None else new  # openai-gpt has no cache
     return words, torch.stack(scores)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gpt2-relu"])
+@pytest.mark.parametrize("name", ["gpt2", "gpt2-relu", "openai-gpt", "gpt-neo", "gptj"])
 def test_cached_decoding(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens, layout = ids()
@@ -89,8 +90,9 @@ def test_cached_decoding(pair: Pairs, name: str) -> None:
     assert len({tuple(row) for row in words.tolist()}) > 1, "every prompt gives the same words: nothing is compared"
 
 
-def test_tape_of_cached_decoding_equals_one_forward_pass(pair: Pairs) -> None:
-    one = pair("gpt2")
+@pytest.mark.parametrize("name", ["gpt2", "gpt-neo", "gptj"])
+def test_tape_of_cached_decoding_equals_one_forward_pass(pair: Pairs, name: str) -> None:
+    one = pair(name)
     tokens = ids()[0][:1]
     with torch.no_grad():
         with regard.record(one.ours) as whole:

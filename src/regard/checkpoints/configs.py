@@ -77,13 +77,13 @@ def is_translator(folder: Path) -> bool:
     path = folder / "config.json"
     if not path.is_file():
         return False
-    name = read_json(path).get("model_type")
+    name = str(read_json(path).get("model_type"))
     return name in family_names() and get_family(name).file_format is not None and get_family(name).can("translation")
 
 
 def _find_family(model_type: object, path: Path) -> Family:
     """Return the family of a model_type; only an unknown one imports all families, for the suggestion."""
-    name = str(model_type).removeprefix(NATIVE)
+    name = str(model_type).removeprefix(NATIVE).replace("_", "-")
     if name in family_names() and _model_type(get_family(name)) == model_type:
         return get_family(name)
     hint = suggest(str(model_type)[:60], map(_model_type, families().values()))
@@ -91,7 +91,8 @@ def _find_family(model_type: object, path: Path) -> Family:
 
 
 def _model_type(family: Family) -> str:
-    return family.name if family.file_format is not None else NATIVE + family.name
+    """The model_type of a family in config.json."""
+    return NATIVE + family.name if family.file_format is None else family.file_format.model_type or family.name
 
 
 def _validator(config_class: Any) -> SchemaValidator:
@@ -214,7 +215,7 @@ def _document(config: Any, *, heads: Collection[str], dtype: str) -> dict[str, A
     if file is None:
         return {"model_type": NATIVE + name, "dtype": dtype, **fields}
     document = {key: fields[ours] for ours, key in file.keys.items()}
-    document |= {"model_type": name, "dtype": dtype, "architectures": [file.architecture(heads)]}
+    document |= {"model_type": file.model_type or name, "dtype": dtype, "architectures": [file.architecture(heads)]}
     activation = next(theirs for theirs, ours in TRANSFORMERS_ACTIVATIONS.items() if ours == fields["hidden_act"])
     document[file.keys["hidden_act"]] = activation
     file.write(document, fields)

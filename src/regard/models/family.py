@@ -111,6 +111,7 @@ class FileFormat:
     read: Callable[[dict[str, Any], Mapping[str, object]], None] = _unchanged
     write: Callable[[dict[str, Any], Mapping[str, Any]], None] = _unchanged
     class_prefix: str = ""
+    model_type: str = ""  # in config.json; "" if it is the name of the family
     task_heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -172,7 +173,7 @@ def family_names() -> tuple[str, ...]:
     """Return the names of all families, which are those of the modules in this package."""
     from regard import models
 
-    return tuple(module.name for module in iter_modules(models.__path__) if module.name != "family")
+    return tuple(module.name.replace("_", "-") for module in iter_modules(models.__path__) if module.name != "family")
 
 
 @cache
@@ -184,7 +185,7 @@ def families() -> dict[str, Family]:
 
 def get_family(name: str) -> Family:
     check_choice("model family", name, family_names())
-    family: Family = import_module(f"regard.models.{name}").FAMILY
+    family: Family = import_module(f"regard.models.{name.replace('-', '_')}").FAMILY
     return family
 
 

@@ -261,6 +261,8 @@ def read_vocabulary_ids(path: Path) -> dict[str, int]:
 def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[str, AddedToken]]:
     vocabulary = read_vocabulary_ids(path)
     merges = _merges(path.with_name("merges.txt"))
+    if settings.kind in ("openai-gpt", "openaigpt"):
+        return _openai_gpt(path, vocabulary, merges, settings)
     added = settings.added
     tokens = settings.tokens(vocabulary.keys() | added.keys())
     with refusing(f"{path} and its merges.txt do not belong together"):
@@ -288,6 +290,27 @@ def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
             special_tokens=[_numbered(pipeline, tokens["bos_token"])],
         )
         pipeline.post_processor = processors.Sequence([offsets, template])
+    return pipeline, tokens
+
+
+def _openai_gpt(
+    path: Path, vocabulary: dict[str, int], merges: list[tuple[str, str]], settings: TokenizerConfig
+) -> tuple[Tokenizer, dict[str, AddedToken]]:
+    """The first GPT's BPE of lowercase words, whose last pieces end with </w>; words are those of BERT."""
+    tokens = settings.tokens(vocabulary.keys() | settings.added.keys())
+    unknown = settings.names.get("unk_token", "<unk>")
+    if unknown in vocabulary:
+        tokens["unk_token"] = AddedToken(unknown, normalized=False, special=True)
+    if "unk_token" not in tokens:
+        raise InputError(f"{path} lacks '<unk>', which an openai-gpt tokenizer needs")
+    with refusing(f"{path} and its merges.txt do not belong together"):
+        pipeline = Tokenizer(
+            models.BPE(vocabulary, merges, unk_token=tokens["unk_token"].content, end_of_word_suffix="</w>")
+        )
+    pipeline.normalizer = normalizers.BertNormalizer(lowercase=True)
+    pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pipeline.decoder = decoders.BPEDecoder(suffix="</w>")
+    _extend(pipeline, settings.added, path)
     return pipeline, tokens
 
 

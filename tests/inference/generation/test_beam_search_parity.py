@@ -20,6 +20,8 @@ BEAMS = [
     Beam(num_beams=5, num_return_sequences=5, length_penalty=2.0, early_stopping=True),
     Beam(num_beams=2, length_penalty=-1.0),
 ]
+
+
 @pytest.fixture(scope="module", params=["gpt2", "t5", "t5-gelu", "bart", "mbart", "marian"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """BART is forced to begin with a token, and Marian must not generate its padding, which is likely here."""
