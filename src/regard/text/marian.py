@@ -18,10 +18,10 @@ from regard.errors import InputError
 from regard.files.file_input import read_file
 from regard.text.sentencepiece import NORMAL, SPACE, USER_DEFINED, read_sentencepiece
 from regard.text.tokenizer import Tokenizer
-from regard.text.tokenizer_folder import LIMIT, TokenizerConfig, load_document, read_vocabulary_ids, refusing
+from regard.text.tokenizer_folder import LIMIT, MARIAN, TokenizerConfig, load_document, read_vocabulary_ids, refusing
 
 Side = Literal["source", "target"]
-FILES = ("vocab.json", "target_vocab.json", "source.spm", "target.spm", "tokenizer_config.json")
+FILES = ("vocab.json", *MARIAN, "tokenizer_config.json")
 
 
 class MarianTokenizer(Tokenizer):

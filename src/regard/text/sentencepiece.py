@@ -36,7 +36,7 @@ LANGUAGES = tuple(CODES.split())
 
 
 @dataclass(frozen=True)
-class Piece:
+class VocabularyPiece:
     text: str
     score: float = 0.0
     type: int = NORMAL
@@ -46,7 +46,7 @@ class Piece:
 class SentencePieceModel:
     """The contents of a file. `charsmap` is the compiled table that normalizes characters."""
 
-    pieces: Sequence[Piece] = ()
+    pieces: Sequence[VocabularyPiece] = ()
     model_type: int = UNIGRAM
     byte_fallback: bool = False
     whitespace_as_suffix: bool = False
@@ -110,9 +110,9 @@ class SentencePieceModel:
 def fairseq_model(model: SentencePieceModel, kind: str, languages: int = 0) -> SentencePieceModel:
     """The model with the ids of fairseq: its own special tokens first, the codes of `languages` and the mask last."""
     first, replaced = CAMEMBERT if kind == "camembert" else FAIRSEQ
-    begin = [Piece(text, -100.0 if text == "<unk>NOTUSED" else 0.0, CONTROL) for text in first]
+    begin = [VocabularyPiece(text, -100.0 if text == "<unk>NOTUSED" else 0.0, CONTROL) for text in first]
     begin[3] = replace(begin[3], type=UNKNOWN)
-    end = [Piece(text, 0.0, CONTROL) for text in (*LANGUAGES[:languages], "<mask>")]
+    end = [VocabularyPiece(text, 0.0, CONTROL) for text in (*LANGUAGES[:languages], "<mask>")]
     return replace(model, pieces=_unique([*begin, *model.pieces[replaced:], *end], kind))
 
 
@@ -120,7 +120,7 @@ def with_sentinels(model: SentencePieceModel, count: object) -> SentencePieceMod
     """The model with T5's sentinels at the end, which stand for dropped spans; the last id is the first sentinel."""
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= 10_000:
         raise InputError(f"extra_ids should be a whole number from 0 to 10,000, not {count!r}")
-    sentinels = [Piece(f"<extra_id_{number}>", 0.0, CONTROL) for number in reversed(range(count))]
+    sentinels = [VocabularyPiece(f"<extra_id_{number}>", 0.0, CONTROL) for number in reversed(range(count))]
     return replace(model, pieces=_unique([*model.pieces, *sentinels], "T5"))
 
 
@@ -131,7 +131,7 @@ def albert_steps(*, keep_accents: bool, lowercase: bool) -> list[dict[str, Any]]
     return [*steps, {"type": "Lowercase"}] if lowercase else steps
 
 
-def _unique(pieces: list[Piece], kind: str) -> list[Piece]:
+def _unique(pieces: list[VocabularyPiece], kind: str) -> list[VocabularyPiece]:
     seen: set[str] = set()
     for piece in pieces:
         if piece.text in seen:
@@ -143,7 +143,7 @@ def _unique(pieces: list[Piece], kind: str) -> list[Piece]:
     return pieces
 
 
-def merges_of_scores(pieces: Sequence[Piece]) -> list[list[str]]:
+def merges_of_scores(pieces: Sequence[VocabularyPiece]) -> list[list[str]]:
     """The merges of a BPE vocabulary, which stores scores only: pieces with high scores are merged first."""
     numbers = {piece.text: number for number, piece in enumerate(pieces) if piece.type == NORMAL}
     found = []
@@ -176,7 +176,7 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
 
 @dataclass
 class _Parts:
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[VocabularyPiece] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
 
 
@@ -216,7 +216,7 @@ def _parse(data: memoryview) -> SentencePieceModel:
     return SentencePieceModel(parts.pieces, **parts.values)
 
 
-def _piece(data: memoryview) -> Piece:
+def _piece(data: memoryview) -> VocabularyPiece:
     text, score, kind = "", 0.0, NORMAL
     for number, value in _fields(data):
         if number == 1 and isinstance(value, memoryview):
@@ -231,7 +231,7 @@ def _piece(data: memoryview) -> Piece:
         raise ValueError(f"a piece has {len(text)} characters, expected 1 to {MAX_PIECE}")
     if not NORMAL <= kind <= BYTE or not math.isfinite(score):
         raise ValueError(f"the piece {text[:40]!r} has type {kind} and score {score}")
-    return Piece(text, score, kind)
+    return VocabularyPiece(text, score, kind)
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int | float | memoryview]]:

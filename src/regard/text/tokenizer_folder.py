@@ -139,6 +139,7 @@ def read_text(path: Path) -> str:
 
 EXPECTED = "tokenizer.json, vocab.txt, vocab.json and merges.txt, or a SentencePiece model"
 SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "spm.model")
+MARIAN = ("source.spm", "target.spm", "target_vocab.json")  # beside vocab.json
 FAIRSEQ = {"xlm-roberta", "xlmroberta", "camembert", "mbart", "mbart50"}  # their ids are shifted
 LIKE_ROBERTA = {"roberta", "bart", "longformer"}
 WITHOUT_SEGMENTS = LIKE_ROBERTA | FAIRSEQ | {"distilbert", "gpt2", "t5"}

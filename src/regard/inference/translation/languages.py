@@ -28,7 +28,9 @@ def language_codes(translator: Translator) -> list[str]:
 
 def with_languages(translator: Translator, src_lang: str | None = None, tgt_lang: str | None = None) -> Translator:
     """The translator for these languages, by default those of its files; it shares the weights."""
-    codes = language_codes(translator)
+    codes, is_marian = language_codes(translator), isinstance(translator.subwords.source, MarianTokenizer)
+    if is_marian and src_lang is not None:
+        raise InputError("a Marian model recognizes the source language by itself; leave src_lang out")
     for name, code in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
         if code is not None and not codes:
             raise InputError(f"{name} is {code!r}, but this translator has one pair of languages; leave it out")
@@ -38,9 +40,7 @@ def with_languages(translator: Translator, src_lang: str | None = None, tgt_lang
         return translator
     subwords, model = translator.subwords, copy.copy(translator.model)
     tokenizer = subwords.source
-    if isinstance(tokenizer, MarianTokenizer):
-        if src_lang is not None:
-            raise InputError("a Marian model recognizes the source language by itself; leave src_lang out")
+    if is_marian:
         prefix = () if tgt_lang is None else (tokenizer.id(f">>{tgt_lang}<<"),)
         return replace(translator, subwords=replace(subwords, source_prefix=prefix))
     source = tokenizer.id(src_lang) if src_lang is not None else _default_source(translator, codes)

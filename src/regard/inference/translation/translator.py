@@ -176,9 +176,10 @@ def use_translator(models: Models, name: str) -> Iterator[Translator]:
 def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
     """Load a folder written by `regard train translate`, a Marian or mBART folder, or a built-in translator."""
     folder = require_translator(name_or_path)
-    model, subwords = as_translation_model(read_model(folder)), Subwords.open(folder)
     is_own = (folder / TRANSLATION).is_file()
-    alignment_heads = _read_alignment_heads(folder / TRANSLATION) if is_own else default_alignment_heads(model)
+    chosen_heads = _read_alignment_heads(folder / TRANSLATION) if is_own else None
+    model, subwords = as_translation_model(read_model(folder)), Subwords.open(folder)
+    alignment_heads = chosen_heads or default_alignment_heads(model)
     for side, rows, size in zip(
         ("source", "target"), model.vocab_sizes, (subwords.source.size, subwords.target.size), strict=True
     ):
