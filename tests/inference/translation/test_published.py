@@ -18,6 +18,7 @@ from regard.inference.translation.forced_decoding import force_targets
 from regard.inference.translation.languages import check_target_language, language_codes, with_languages
 from regard.inference.translation.translator import Translator, load_translator
 from regard.interpret.attention.recording import record_attention
+from regard.interpret.figure.figure import draw_figure
 from regard.interpret.translation import translate_in_steps
 from tests.parity.references import randomized
 from tests.text.sentencepieces import NUM_TRAINED, marian_files, sentences, train
@@ -118,6 +119,8 @@ def test_marian_in_all_views(marian: Published, tmp_path: Path) -> None:
     assert steps.source.words == TEXTS[0].split() and steps.encoder is not None
     record = record_attention(translator.model, translator.subwords, TEXTS[0])
     assert [maps.kind for maps in record.maps] == ["encoder", "decoder", "cross"]
+    drawn = draw_figure(translator.model, translator.subwords, TEXTS[0], ablation=False)
+    assert max(one.difference for box in drawn.boxes for one in box.passes) < 1e-5
     result = regard.translate(str(folder), TEXTS)
     assert len(result.texts) == len(TEXTS)
     page = regard.translate(str(folder), TEXTS[0], num_beams=1, steps=True)

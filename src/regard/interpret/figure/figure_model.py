@@ -17,7 +17,8 @@ from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.maps import display_token
 from regard.interpret.attention.recording import TextTokenizer
-from regard.models.family import can, describe_model, family_name
+from regard.models.family import can, describe_model, family_name, family_of
+from regard.nn.block import Block
 from regard.nn.masks import Padded
 from regard.text import Tokenizer
 
@@ -211,10 +212,35 @@ def figure_model_of(model: nn.Module, tokenizer: TextTokenizer) -> FigureModel:
     if isinstance(tokenizer, Subwords):
         if can(model, "recurrent"):
             raise InputError(f"this {family_name(model)} model has no Transformer layers, so it has no Figure 1")
+        _check_layers(model)
         return EncoderDecoderFigureModel(model, tokenizer)
     if can(model, "causal-lm"):
+        _check_layers(model)
         return DecoderFigureModel(model, tokenizer)
     if can(model, "text-encoder"):
+        _check_layers(model)
         return EncoderFigureModel(model, tokenizer)
     description = describe_model(model)
     raise InputError(f"Figure 1 shows a BERT, a GPT or a translator that is a Transformer; this is {description}")
+
+
+def _check_layers(model: nn.Module) -> None:
+    """Raise InputError for layers that the equations of the figure do not describe."""
+    family = family_of(model)
+    stacks = [getattr(model, name) for name in family.stacks] if family is not None else []
+    for block in (block for stack in stacks for block in getattr(stack, "layers", ())):
+        if not isinstance(block, Block):
+            raise InputError(f"{describe_model(model)} has other layers than those of Figure 1, which cannot show it")
+        own = block.attention
+        differs = [
+            name
+            for name, found in (
+                ("rotary positions", own.positions is not None),
+                ("local attention", own.window is not None),
+                ("norms of queries and keys", own.query_norm is not None),
+                ("attention without biases", getattr(own.project, "bias", None) is None),
+            )
+            if found
+        ]
+        if differs:
+            raise InputError(f"{describe_model(model)} has {differs[0]}, which Figure 1 does not show")
