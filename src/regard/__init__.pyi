@@ -268,13 +268,15 @@ def generate(
     length_penalty: float = 1.0,
     early_stopping: bool = False,
     stop: list[str] = [],
+    chat: bool = False,
+    system: str | None = None,
     model: _Model = 'regard-gpt',
     candidates: bool = False,
     trace: str | PathLike[str] | None = None,
     device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> GenerateResult:
-    """Generate text: a GPT continues the prompt, a T5 answers it. The text appears as it is generated."""
+    """Generate text: a GPT continues the prompt, a T5 or a chat model answers it. The text appears as it is generated."""
 
 def decode(
     text: str,

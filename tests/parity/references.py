@@ -18,19 +18,12 @@ import regard
 from regard.nn.masks import Padded
 
 __all__ = [
-    "LENGTHS",
-    "REFERENCES",
-    "VOCABULARY",
-    "Pair",
-    "clip_ids",
-    "close",
-    "ids",
-    "pair_of",
-    "randomized",
-    "remove_padding",
+    *("DECODERS", "DIFFERENCES", "LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "clip_ids", "close", "ids", "pair_of"),
+    *("randomized", "remove_padding"),
 ]
 
 VOCABULARY = 53
+DIFFERENCES: list[float] = []  # that `close` saw in a test, for tests/parity/table.py
 LENGTHS = (9, 4, 7, 7)  # of a batch; unsorted, with two equal lengths
 
 _EAGER = {"attn_implementation": "eager"}  # the implementation that returns attention maps
@@ -75,6 +68,20 @@ _NEO = {
     "eos_token_id": 2,
     **_EAGER,
 }
+_LLAMA = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 37,
+    "max_position_embeddings": 22,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": None,
+    **_EAGER,
+}
+_WINDOW = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}
 _T5 = {
     "vocab_size": VOCABULARY,
     "d_model": 24,
@@ -202,6 +209,52 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
     "openai-gpt": lambda: transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**_GPT)),
     "gpt-neo": lambda: transformers.GPTNeoForCausalLM(transformers.GPTNeoConfig(**_NEO)),
     "gptj": lambda: transformers.GPTJForCausalLM(transformers.GPTJConfig(**_GPT, rotary_dim=4)),
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**_LLAMA)),
+    "llama-tied": lambda: transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            **_LLAMA | {"eos_token_id": [2, 3], "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True},
+            head_dim=10,
+            rope_parameters={
+                "rope_type": "llama3",
+                "rope_theta": 500.0,
+                "factor": 4.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 8,
+            },
+        )
+    ),
+    "llama-bare": lambda: transformers.LlamaModel(
+        transformers.LlamaConfig(
+            **_LLAMA,
+            hidden_act="gelu_new",
+            rope_parameters={
+                "rope_type": "yarn",
+                "rope_theta": 500.0,
+                "factor": 4.0,
+                "attention_factor": 1.3,
+                "beta_fast": 3.0,
+                "beta_slow": 0.5,
+                "original_max_position_embeddings": 8,
+            },
+        )
+    ),
+    "mistral": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**_LLAMA, sliding_window=4)),
+    "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**_LLAMA, **_WINDOW)),
+    "qwen3": lambda: transformers.Qwen3ForCausalLM(
+        transformers.Qwen3Config(
+            **_LLAMA,
+            head_dim=8,
+            tie_word_embeddings=True,
+            rope_parameters={"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0},
+        )
+    ),
+    "phi3": lambda: transformers.Phi3ForCausalLM(
+        transformers.Phi3Config(
+            **_LLAMA,
+            rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.7},
+        )
+    ),
     "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**_T5)),
     "t5-untied": _untied_t5,
     "t5-gelu": lambda: transformers.T5ForConditionalGeneration(
@@ -231,6 +284,11 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
 }
 
 
+# The causal language models, which tests/parity/test_decoders.py compares.
+DECODERS = ["gpt2", "gpt2-relu", "gpt2-bare", "openai-gpt", "gpt-neo", "gptj"]
+DECODERS += ["llama", "llama-tied", "llama-bare", "mistral", "qwen2", "qwen3", "phi3"]
+
+
 @dataclass(frozen=True, eq=False)
 class Pair:
     """The same model twice: the transformers model, and Regard's model loaded from its saved folder."""
@@ -250,8 +308,10 @@ def pair_of(name: str, folder: Path) -> Pair:
 def randomized(model: transformers.PreTrainedModel, seed: int = 0) -> transformers.PreTrainedModel:
     """Randomize every parameter: with initial values, a missing norm or bias would not be noticed."""
     generator = torch.Generator().manual_seed(seed)
-    # T5 and GPT-Neo do not scale their scores, which amplifies rounding errors.
-    size = {"t5": 0.15, "gpt_neo": 0.15}.get(model.config.model_type, 0.3)
+    # Smaller where transformers always computes in float32, and for T5 and GPT-Neo, which do not scale their scores:
+    # large weights amplify rounding errors.
+    small = model.config.model_type in ("t5", "gpt_neo") or hasattr(model.config, "rms_norm_eps")
+    size = 0.15 if small else 0.3
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad:  # Marian's sinusoids
@@ -290,4 +350,6 @@ def remove_padding(x: Tensor, layout: Padded) -> Tensor:
 
 def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
     """Equal to `tolerance`, absolute for small numbers and relative for large ones."""
+    if ours.shape == theirs.shape and ours.numel():
+        DIFFERENCES.append(float(((ours - theirs).detach().abs() / (1 + theirs.detach().abs())).max()))
     torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=tolerance)

@@ -74,7 +74,8 @@ def test_transformers_to_regard_and_back(pair: Pairs, name: str, tmp_path: Path)
         prefix = again.base_model_prefix + "." if tied else ""
         assert torch.equal(state[prefix + key], tensor), key
     theirs, back = settings(one.theirs.config.to_dict()), settings(again.config.to_dict())
-    ignored = {"_name_or_path", "vision_config.dtype", "text_config.dtype"}
+    # The last one is written for transformers 4.
+    ignored = {"_name_or_path", "vision_config.dtype", "text_config.dtype", "partial_rotary_factor"}
     if name.startswith(("gpt2", "gptj")):  # Regard has no special token ids and writes an explicit n_inner
         ignored |= {"architectures", "n_inner"}
     if name.startswith(("bart", "mbart", "marian")):  # of `generate`; Regard does not force an end

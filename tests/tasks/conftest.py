@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig
+from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, Llama
+from regard.models.mistral import MistralConfig
 from regard.tasks.inputs import InputBuilder
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level, randomized
@@ -29,6 +30,7 @@ def tokenizers(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory)
         "elmo": bert,
         "roberta": byte_level(folder / "roberta", specials=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], kind="roberta"),
         "gpt2": byte_level(folder / "gpt2", specials=["<|endoftext|>"], kind="gpt2"),
+        "mistral": byte_level(folder / "mistral", specials=["<|endoftext|>"], kind="gpt2"),
     }
 
 
@@ -44,7 +46,7 @@ def rows_of(tokenizers: dict[str, Tokenizer]) -> Makers:
 def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
     """Builds a new encoder at each call, always with the same weights."""
 
-    def make(family: str) -> Bert | Gpt | Elmo:
+    def make(family: str) -> Bert | Gpt | Llama | Elmo:
         if family == "elmo":
             shape = ElmoConfig(
                 vocab_size=tokenizers[family].size, num_characters=0, hidden_size=12, cell_size=12, num_hidden_layers=2
@@ -60,9 +62,12 @@ def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
             "intermediate_size": 40,
         }
         if family == "gpt2":
-            model: Bert | Gpt = Gpt(
+            model: Bert | Gpt | Llama = Gpt(
                 GptConfig(**sizes, max_position_embeddings=POSITIONS, bos_token_id=0, eos_token_id=0)
             )
+        elif family == "mistral":
+            more = {"max_position_embeddings": POSITIONS, "num_key_value_heads": 2, "sliding_window": 9}
+            model = Llama(MistralConfig(**sizes, **more, bos_token_id=0, eos_token_id=0))
         elif family == "roberta":
             config = BertConfig(
                 family=family,

@@ -58,8 +58,13 @@ TASKS: dict[str, Task[Any]] = {
 }
 FAMILIES = ("bert", "distilbert", "roberta", "gpt2")
 CASES = [(family, name) for family in FAMILIES for name in ("classify", "choose", "tag", "answer")]
+CASES += [("mistral", name) for name in ("classify", "choose", "tag", "several", "regress")]
 CASES += [("bert", "several"), ("bert", "pair"), ("bert", "regress"), ("gpt2", "several"), ("gpt2", "regress")]
-AGAIN = [*(("bert", name) for name in TASKS), *((family, "classify") for family in FAMILIES[1:]), ("roberta", "choose")]
+AGAIN = [
+    *(("bert", name) for name in TASKS),
+    *((family, "classify") for family in (*FAMILIES[1:], "mistral")),
+    ("roberta", "choose"),
+]
 AGAIN += [("elmo", "classify"), ("elmo", "tag")]
 
 
@@ -117,7 +122,7 @@ def test_transformers_gives_the_same_logits(build_fine_tuned: Any, tmp_path: Pat
     fine_tuned = build_fine_tuned(family, name)
     task = fine_tuned.task
     save_fine_tuned(fine_tuned, tmp_path)
-    kind = "SequenceClassification" if (family, name) == ("gpt2", "choose") else task.transformers_head
+    kind = "SequenceClassification" if name == "choose" and family in ("gpt2", "mistral") else task.transformers_head
     theirs = load_with_transformers(tmp_path, kind)
     items = task.preprocess(EXAMPLES[task.name], fine_tuned.input_builder)
     for index, ours in compute_logits(fine_tuned.model, items, CPU):

@@ -112,13 +112,15 @@ def _validator(config_class: Any) -> SchemaValidator:
 
 
 def _schema(hint: Any) -> CoreSchema:
-    """Return the schema of a field: a scalar, a choice, a pair of numbers, or one of these or None."""
+    """Return the schema of a field: a scalar, a choice, a tuple, or one of these or None."""
     options = get_args(hint)
     if hint in SCALARS:
         return SCALARS[hint]
     if get_origin(hint) is Literal:
         return core_schema.literal_schema(list(options))
     if get_origin(hint) is tuple:
+        if options[1:] == (...,):
+            return core_schema.tuple_schema([_schema(options[0])], variadic_item_index=0)
         return core_schema.tuple_schema(list(map(_schema, options)))
     (inner,) = (option for option in options if option is not NoneType)
     return core_schema.nullable_schema(_schema(inner))
@@ -156,7 +158,10 @@ def _read(document: Mapping[str, object], family: Family, file: FileFormat, path
     missing = [file.keys[name] for name in required if name not in fields]
     if missing:
         raise InputError(f"{path}: {', '.join(missing)} is missing: this is not a complete {family.name} config.json")
-    file.read(fields, document)
+    try:
+        file.read(fields, document)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
     for field in _activations(fields):
         name = str(fields[field])
         if name not in TRANSFORMERS_ACTIVATIONS:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from regard.models.deit import Deit, DeitConfig
     from regard.models.elmo import Elmo, ElmoConfig
     from regard.models.gpt2 import Gpt, GptConfig
+    from regard.models.llama import Llama, LlamaConfig
     from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
     from regard.models.t5 import T5, T5Config
     from regard.models.transformer import Transformer, TransformerConfig
@@ -28,6 +29,8 @@ __all__ = [
     "ElmoConfig",
     "Gpt",
     "GptConfig",
+    "Llama",
+    "LlamaConfig",
     "Seq2Seq",
     "Seq2SeqConfig",
     "T5Config",

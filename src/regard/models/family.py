@@ -103,8 +103,8 @@ class FileFormat:
     A dot in a key leads into a section: "text_config.hidden_size".
     `read(fields, document)` completes the fields read from config.json; `write(document, fields)` completes a new one.
     `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification. `task_heads` maps
-    the classes with a head on one vector per text to the names of the head's layers; a task whose class is missing is
-    stored as SequenceClassification.
+    these classes to the names of the head's layers; a task with one vector per text whose class is missing is stored
+    as SequenceClassification, and others have the names of the task.
     """
 
     keys: Mapping[str, str]

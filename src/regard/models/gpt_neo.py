@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import nn
-
 from regard.errors import InputError
 from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, qkv, shape
-from regard.models.gpt2 import Gpt
 from regard.nn.block import Block, LayerConfig
+from regard.nn.causal_decoder import CausalDecoder
 from regard.nn.embedding import LearnedPositions, TextEmbedding
 from regard.nn.stack import Stack
 from regard.nn.training import normal_init, scaled_init
@@ -46,12 +44,12 @@ class GptNeoConfig:
             raise InputError(f"attention_types are {self.attention_types[:60]!r}; expected global and local")
 
 
-class GptNeo(Gpt):
+class GptNeo(CausalDecoder):
     """Called like GPT-2."""
 
     def __init__(self, config: GptNeoConfig) -> None:
-        nn.Module.__init__(self)
-        self.config = config  # type: ignore[assignment]
+        super().__init__()
+        self.config = config
         layer = LayerConfig(
             width=config.hidden_size,
             heads=config.num_attention_heads,

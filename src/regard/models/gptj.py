@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, qkv
-from regard.models.gpt2 import Gpt
 from regard.nn.block import LayerConfig, ParallelBlock
+from regard.nn.causal_decoder import CausalDecoder
 from regard.nn.embedding import TextEmbedding
 from regard.nn.rotary import Rotary
 from regard.nn.stack import Stack
@@ -40,12 +40,12 @@ class GptJConfig:
     eos_token_id: int | None = 50256
 
 
-class GptJ(Gpt):
+class GptJ(CausalDecoder):
     """Called like GPT-2. The head "output" is the output layer, which has its own matrix and a bias."""
 
     def __init__(self, config: GptJConfig, *, heads: Collection[str] = ("output",)) -> None:
-        nn.Module.__init__(self)
-        self.config = config  # type: ignore[assignment]
+        super().__init__()
+        self.config = config
         layer = LayerConfig(
             width=config.hidden_size,
             heads=config.num_attention_heads,

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
 from regard.models.family import Checkpoint, Family, FileFormat, TensorNames
 from regard.models.gpt2 import NAMES as GPT2
-from regard.models.gpt2 import Gpt
 from regard.nn.block import Block, LayerConfig
+from regard.nn.causal_decoder import CausalDecoder
 from regard.nn.embedding import LearnedPositions, TextEmbedding
 from regard.nn.stack import Stack
 from regard.nn.training import normal_init
@@ -36,12 +34,12 @@ class OpenAIGptConfig:
     eos_token_id: int | None = None
 
 
-class OpenAIGpt(Gpt):
+class OpenAIGpt(CausalDecoder):
     """Called like GPT-2."""
 
     def __init__(self, config: OpenAIGptConfig) -> None:
-        nn.Module.__init__(self)
-        self.config = config  # type: ignore[assignment]
+        super().__init__()
+        self.config = config
         layer = LayerConfig(
             width=config.hidden_size,
             heads=config.num_attention_heads,

@@ -87,18 +87,17 @@ class EncoderWithHead(nn.Module):
             head = TaskHead(encoder.config.output_size, task.num_outputs, pool=None, dropout=encoder.config.dropout)
             return cls(encoder, head, mean_pooled=task.pooled)
         config, pool = encoder.config, None
-        if can(encoder, "text-encoder"):
-            if task.pooled:
-                linear = nn.Linear(config.hidden_size, config.hidden_size)
-                normal_init(linear)
-                if encoder.pooler is not None:
-                    linear.load_state_dict(encoder.pooler.linear.state_dict())
-                pool = nn.Sequential(linear, nn.ReLU() if family.pooler_activation == "relu" else nn.Tanh())
-            encoder.pooler = encoder.masked = encoder.next = None
+        if can(encoder, "text-encoder") and task.pooled:
+            linear = nn.Linear(config.hidden_size, config.hidden_size)
+            normal_init(linear)
+            if encoder.pooler is not None:
+                linear.load_state_dict(encoder.pooler.linear.state_dict())
+            pool = nn.Sequential(linear, nn.ReLU() if family.pooler_activation == "relu" else nn.Tanh())
+        for other in family.heads:
+            setattr(encoder, other, None)
         bias = not (task.pooled and can(encoder, "causal-lm"))  # as in transformers
-        return cls(
-            encoder, TaskHead(config.hidden_size, task.num_outputs, pool=pool, dropout=config.dropout, bias=bias)
-        )
+        dropout = getattr(config, "dropout", 0.0)
+        return cls(encoder, TaskHead(config.hidden_size, task.num_outputs, pool=pool, dropout=dropout, bias=bias))
 
     def forward(self, inputs: TaskBatch) -> Tensor:
         if not can(self.encoder, "text-encoder"):

@@ -356,7 +356,8 @@ def _transformers_names(name: str, task: Task[Any]) -> tuple[str, dict[str, str]
     if family_format is None:
         return "", {"output": "classifier", "mix": "mix"}
     if not task.pooled:
-        return f"{family_format.class_prefix}For{task.transformers_head}", {"output": task.output_layer}
+        names = family_format.task_heads.get(task.transformers_head, {"output": task.output_layer})
+        return f"{family_format.class_prefix}For{task.transformers_head}", dict(names)
     head = task.transformers_head if task.transformers_head in family_format.task_heads else "SequenceClassification"
     return f"{family_format.class_prefix}For{head}", dict(family_format.task_heads[head])
 

@@ -25,12 +25,13 @@ from tokenizers import models, normalizers
 from regard.errors import InputError, check_choice
 from regard.files.disk import finish_save, replace_folder
 from regard.text import guard
+from regard.text.chat_template import Message, render_chat
 from regard.text.tokenizer_folder import SPECIAL_TOKENS, has_tokenizer, read_tokenizer, read_vocabulary, refusing
 from regard.text.word_cache import WordCache
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")  # that `Tokenizer.files` may contain
 # Files of a previous tokenizer that transformers would still read.
-STALE_FILES = {"special_tokens_map.json", "added_tokens.json"}
+STALE_FILES = {"special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}
 SURROGATE = re.compile("[\ud800-\udfff]")
 NUMBERED = re.compile("<0x([0-9A-Fa-f]{2})>")
 LONE = re.compile("[\udc80-\udcff]")  # how `surrogateescape` represents an undecodable byte
@@ -104,7 +105,8 @@ class Tokenizer:
 
     `special_tokens` maps roles such as `cls_token` to tokens; `cls_token_id` is then the id, or None. `max_length` is
     the value stated in the folder; texts are truncated only if `encode` is called with a length. `model_input_names`
-    are the inputs that transformers passes to the model. The tokenizer takes ownership of the pipeline.
+    are the inputs that transformers passes to the model. `chat_template` is the Jinja template of a chat model. The
+    tokenizer takes ownership of the pipeline.
     """
 
     pad_token_id: int | None
@@ -122,8 +124,9 @@ class Tokenizer:
         special_tokens: Mapping[str, str],
         max_length: int | None = None,
         model_input_names: Sequence[str] = ("input_ids", "attention_mask"),
+        chat_template: str | None = None,
     ) -> None:
-        self.max_length = max_length
+        self.max_length, self.chat_template = max_length, chat_template
         self._rows: int | None = None  # of the model's embedding, if the vocabulary has more entries
         self._pipeline = pipeline
         self._special_tokens = dict(special_tokens)
@@ -282,6 +285,20 @@ class Tokenizer:
         """The highest id plus one: the number of embeddings that a model needs."""
         return max(self._pipeline.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
+    def apply_chat_template(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+        """The prompt for messages with "role" and "content", as transformers' method of this name returns it."""
+        if self.chat_template is None:
+            raise InputError(
+                "this model has no chat template, so it is not a chat model; use one that was tuned for instructions, "
+                "such as HuggingFaceTB/SmolLM2-135M-Instruct, or continue a prompt without --chat"
+            )
+        return render_chat(
+            self.chat_template,
+            messages,
+            special_tokens=self._special_tokens,
+            add_generation_prompt=add_generation_prompt,
+        )
+
     def files(self, *, max_length: int | None = None) -> dict[str, bytes]:
         """The files of a folder with this tokenizer, by name; WordPiece also has vocab.txt.
 
@@ -297,6 +314,8 @@ class Tokenizer:
             settings["do_lower_case"] = normalizer.lowercase
             settings["strip_accents"] = normalizer.strip_accents
             settings["tokenize_chinese_chars"] = normalizer.handle_chinese_chars
+        if self.chat_template is not None:
+            settings["chat_template"] = self.chat_template
         texts = {
             "tokenizer.json": self._pipeline.to_str(pretty=True),
             "tokenizer_config.json": json.dumps(settings, indent=2, ensure_ascii=False) + "\n",

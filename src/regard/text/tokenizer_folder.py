@@ -18,6 +18,7 @@ from regard.errors import InputError
 from regard.files.file_input import read_file
 from regard.files.json_files import read_json
 from regard.text import guard
+from regard.text.chat_template import MAX_TEMPLATE
 
 LIMIT = 256 << 20  # bytes of a vocabulary or tokenizer.json; the largest published ones have about 40 MB
 # Roles of special tokens, as in Hugging Face's files.
@@ -87,6 +88,20 @@ class TokenizerConfig:
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             raise InputError(f"{self._file}: model_input_names should be a list of strings, not {value!r}")
         return tuple(value)
+
+    @property
+    def chat_template(self) -> str | None:
+        """The Jinja template of chat messages: chat_template.jinja, or the default one in tokenizer_config.json."""
+        path = self.folder / "chat_template.jinja"
+        value: object = read_text(path) if path.is_file() else self.values.get("chat_template")
+        if isinstance(value, list):
+            named = {one.get("name"): one.get("template") for one in value if isinstance(one, dict)}
+            if len(named) < len(value):
+                raise InputError(f"{self._file}: every chat_template in a list needs its own 'name' and a 'template'")
+            value = named.get("default")
+        if value is not None and (not isinstance(value, str) or len(value) > MAX_TEMPLATE):
+            raise InputError(f"{self._file}: chat_template should be a text of at most {MAX_TEMPLATE:,} characters")
+        return value
 
     def tokens(self, vocabulary: Collection[str]) -> dict[str, AddedToken]:
         """The special tokens by role, if they are in the vocabulary; null in the files means none."""
@@ -228,6 +243,7 @@ def _finish(
         "special_tokens": {role: token.content for role, token in tokens.items()},
         "max_length": settings.max_length,
         "model_input_names": settings.inputs or inputs,
+        "chat_template": settings.chat_template,
     }
 
 
