@@ -348,7 +348,8 @@ def to_theirs(names: TensorNames, ours: str, tensor: Tensor, count: int) -> list
         tensor = tensor.squeeze()
     if tensor.ndim == 2 and re.fullmatch(names.transposed, ours):
         tensor = tensor.T
+    if count == 1:
+        return [tensor.contiguous()]
     sizes = names.qkv_sizes if count == 3 else None
-    if sizes is not None:
-        return [part.contiguous() for part in torch.split(tensor, list(sizes))]
-    return [part.contiguous() for part in (tensor.chunk(count) if count > 1 else [tensor])]
+    parts = tensor.chunk(count) if sizes is None else torch.split(tensor, list(sizes))
+    return [part.contiguous() for part in parts]

@@ -136,6 +136,7 @@ class FileFormat:
     read: Callable[[dict[str, Any], Mapping[str, object]], None] = _unchanged
     write: Callable[[dict[str, Any], Mapping[str, Any]], None] = _unchanged
     class_prefix: str = ""
+    model_type: str = ""  # in config.json; "" if it is the name of the family
     task_heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 

@@ -174,6 +174,27 @@ class TextEmbedding(nn.Module):
             raise ValueError(f"text of {length} tokens, but this model has {self.positions.count} positions: cut it")
 
 
+class TiedEmbedding(TextEmbedding):
+    """An embedding with the token vectors of another one; its positions and norm are its own."""
+
+    def __init__(
+        self,
+        shared: TextEmbedding,
+        *,
+        positions: nn.Module | None = None,
+        norm: nn.Module | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        nn.Module.__init__(self)
+        self._shared = (shared,)  # in a tuple, so that the vectors are parameters of that module only
+        self.positions, self.segments, self.norm = positions, None, norm
+        self.dropout, self.scale = Dropout(dropout), shared.scale
+
+    @property
+    def tokens(self) -> nn.Embedding:  # type: ignore[override]
+        return self._shared[0].tokens
+
+
 class PatchEmbedding(nn.Module):
     """Embeds an image as a sequence of patches after [CLS], with a learned vector per position.
 
