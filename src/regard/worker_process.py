@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
-from regard.errors import InputError, RegardError
+from regard.errors import OUT_OF_MEMORY, InputError, RegardError, is_out_of_memory
 
 WAIT = 10.0  # seconds for a worker to end before it is killed
 
@@ -38,6 +38,8 @@ class WorkerFailure:
                 return WorkerFailure("input", str(error))
             case RegardError():
                 return WorkerFailure("regard", str(error))
+            case _ if is_out_of_memory(error):
+                return WorkerFailure("regard", OUT_OF_MEMORY)
             case OSError(errno=int()):
                 return WorkerFailure("os", error.strerror or str(error), errno=error.errno)
         return WorkerFailure("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
