@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import os
 import signal
 import subprocess
@@ -11,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from regard.data.corpus import Corpus, CorpusProgress, build_corpus
 from regard.errors import InputError, RegardError
@@ -174,16 +178,31 @@ def test_errors_are_the_same_as_in_one_process(sources: list[Path], wordpiece: T
 
 
 @pytest.mark.parametrize(
-    ("failure", "kind"),
-    [
-        (WorkerFailure("input", "m"), InputError),
-        (WorkerFailure("regard", "m"), RegardError),
-        (WorkerFailure("os", "m", errno=28), OSError),
-        (WorkerFailure("bug", "m", "trace"), RuntimeError),
-    ],
+    "error",
+    [InputError("m"), RegardError("m"), OSError(28, "m"), RuntimeError("m"), MemoryError()],
+    ids=lambda error: type(error).__name__,
 )
-def test_failures_of_workers_keep_their_kind(failure: WorkerFailure, kind: type[Exception]) -> None:
-    assert type(failure.error()) is kind
+def test_failures_of_workers_keep_their_kind(error: Exception) -> None:
+    found = WorkerFailure.of(error).error()
+    if isinstance(error, MemoryError):
+        assert type(found) is RegardError and "not enough memory" in str(found)
+    else:
+        assert type(found) is type(error) and str(found).endswith("m")
+    assert getattr(found, "errno", None) == getattr(error, "errno", None)
+
+
+@pytest.mark.parametrize("suffix", ["gz", "xz", "bz2", "zst"])
+def test_parts_of_compressed_files(
+    suffix: str, sources: list[Path], whole: dict[str, bytes], wordpiece: Tokenizer, tmp_path: Path
+) -> None:
+    """Each worker reads on in a file that it has open."""
+    pack = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstandard.compress}[suffix]
+    packed = [tmp_path / f"{number}.txt.{suffix}" for number in range(2)]
+    for path, source in zip(packed, sources, strict=True):
+        path.write_bytes(pack(source.read_bytes()))
+    build_corpus(packed, tmp_path / "out", tokenizer=wordpiece, shard_bytes=SMALL, workers=2)
+    found = contents(tmp_path / "out")
+    assert [file for file in found if found[file] != whole[file]] == ["manifest.json"]
 
 
 def test_sources_on_an_object_store(
