@@ -31,7 +31,7 @@ from regard.inference.bulk.job import BulkProgress
 from regard.inference.bulk.ray_engine import RayCluster, ShardWorker, compute_on_ray
 from regard.inference.bulk.workers import WorkerSetup
 from regard.inference.embedding.bulk import EmbedTask
-from regard.inference.embedding.embedder import EmbeddingEngine
+from regard.inference.embedding.engine import EmbeddingEngine
 from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.worker_process import WorkerFailure
 from tests.inference.bulk import scripted

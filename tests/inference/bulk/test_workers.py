@@ -23,7 +23,7 @@ from regard.events import drain
 from regard.inference.bulk.job import BulkProgress
 from regard.inference.bulk.workers import compute_in_workers
 from regard.inference.embedding import bulk as embedding
-from regard.inference.embedding.embedder import EmbeddingEngine
+from regard.inference.embedding.engine import EmbeddingEngine
 from regard.inference.load_model import load_model
 from regard.inference.prediction import bulk as prediction
 from regard.tasks.fine_tuned_model import save_fine_tuned
