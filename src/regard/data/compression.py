@@ -40,9 +40,6 @@ class _ChunkStream(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._position
-
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         target = offset + (self._position if whence == os.SEEK_CUR else 0)
         if whence == os.SEEK_END or target < self._position:

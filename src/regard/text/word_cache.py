@@ -72,10 +72,9 @@ class WordCache:
         """
         if not texts:
             return np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)
-        words = [text.split(" ") for text in texts]
-        counts = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
+        counts = np.fromiter((text.count(" ") + 1 for text in texts), dtype=np.int64, count=len(texts))
         with self._lock:
-            found = self._words.look_up(list(chain.from_iterable(words)))
+            found = self._words.look_up(" ".join(texts).split(" "))
         ids, sizes = found.gather()
         lengths = np.add.reduceat(sizes, np.cumsum(counts) - counts)
         kept = lengths
@@ -139,11 +138,15 @@ class _IdTable:
         if self._characters > MAX_CHARACTERS:
             self._numbers, self._characters = {}, 0
             self._starts, self._ids = self._starts[:1].copy(), self._ids[:0].copy()
-        numbers = list(map(self._numbers.get, strings))
-        if None in numbers:
-            self._add([string for string, number in zip(strings, numbers, strict=True) if number is None])
-            numbers = list(map(self._numbers.get, strings))
-        return _Entries(np.array(numbers, dtype=np.int64), self._starts, self._ids)
+        try:
+            numbers = self._find(strings)
+        except KeyError:
+            self._add([string for string in strings if string not in self._numbers])
+            numbers = self._find(strings)
+        return _Entries(numbers, self._starts, self._ids)
+
+    def _find(self, strings: list[str]) -> Sizes:
+        return np.fromiter(map(self._numbers.__getitem__, strings), dtype=np.int64, count=len(strings))
 
     def _add(self, strings: list[str]) -> None:
         new = list(dict.fromkeys(strings))

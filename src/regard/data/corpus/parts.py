@@ -6,6 +6,7 @@ read a part without the text before it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -66,11 +67,11 @@ def find_parts(files: Sequence[Source], key: str, shard_bytes: int) -> list[Part
                 documents += 1
                 size += text_bytes(document)
                 if size >= shard_bytes:
-                    end = Position(source, number, document.last_line, file.tell())
+                    end = Position(source, number, document.last_line, file.seek(0, os.SEEK_CUR))
                     parts.append(Part(start, end, documents))
                     start, documents, size = end, 0, 0
             if documents:
-                end = Position(source, number, document.last_line, file.tell())
+                end = Position(source, number, document.last_line, file.seek(0, os.SEEK_CUR))
     if documents:
         parts.append(Part(start, end, documents))
     return parts
@@ -95,7 +96,7 @@ class PartReader:
         self._path = self._file = None
 
     def _documents(self, path: Source, start: Position, key: str) -> Iterator[Document]:
-        if self._file is None or self._path != path or self._file.tell() > start.bytes:
+        if self._file is None or self._path != path or self._file.seek(0, os.SEEK_CUR) > start.bytes:
             self.close()
             self._path, self._file = path, self._open.enter_context(open_bytes(path))
         try:
