@@ -343,15 +343,16 @@ async def soak(options: argparse.Namespace) -> dict[str, Any]:
     with start_server(models, *options.server) as server:
         names = [model["id"] for model in server.ask_json("/v1/models")["data"]]
         texts = short_texts()
+        paths = [path for path in VALID if path != "/rerank"]  # no built-in model reranks
         begin = time.perf_counter()
         end = begin + 60 * options.minutes
 
         async def client(number: int) -> None:
             pool = ClientPool(server.port)
             while time.perf_counter() < end:
-                path = rng.choice(["/embed"] * 6 + [*VALID])
+                path = rng.choice(["/embed"] * 6 + paths)
                 arguments = valid_request(server, names, rng, path)
-                if "model" in arguments:
+                if "model" in arguments or path.startswith("/v1/"):
                     arguments["model"] = "regard-gpt" if path == "/v1/completions" else "regard-embed"
                 for name in ("inputs", "input", "prompt"):
                     if isinstance(arguments.get(name), str):
@@ -386,6 +387,7 @@ async def soak(options: argparse.Namespace) -> dict[str, Any]:
         "minutes": options.minutes,
         "requests": statuses.total(),
         "statuses": dict(sorted(statuses.items())),
+        "not 200": sum(count for status, count in statuses.items() if not status.endswith(" 200")),
         "memory MB": {
             "first fifth": median("memory MB", settled[:fifth]),
             "last fifth": median("memory MB", settled[-fifth:]),

@@ -49,7 +49,7 @@ def create_serving_app(
     if keys is not None:
         middleware.append(Middleware(KeyMiddleware, keys=keys))
     routes = api_routes(models, gate, metrics, auto_truncate=auto_truncate)
-    description = ApiDescription(models, routes)
+    description = ApiDescription(models, routes, gate.limits)
     return Starlette(
         routes=[
             *routes,
