@@ -31,8 +31,8 @@ Receiver = Callable[[Reply], None]
 class ModelProcess:
     """The process of one model. Not thread-safe: use it from one event loop.
 
-    `setup` is what `ServedModel` expects. `stuck_seconds`: a process that is silent or computes one batch for so long is
-    ended. `on_batch` gets (pieces, tokens, waiting) after each batch, `on_event` a line for the log when the process
+    `setup` is what `ServedModel` expects. `stuck_seconds`: a process that is silent, or computes one batch, for so long
+    is ended. `on_batch` gets (pieces, tokens, waiting) after each batch, `on_event` a line for the log when the process
     ends or is ready again.
     """
 
