@@ -64,7 +64,10 @@ class ModelWorker:
         guard: AbstractContextManager[Any] | None = None,
     ) -> None:
         self._services, self._jobs, self._send = services, jobs, send
-        self._functions = {**functions, "busy_seconds": lambda arguments: self.busy_seconds()}
+        self._functions: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+            **functions,
+            "busy_seconds": lambda arguments: self.busy_seconds(),
+        }
         self._queue = BatchQueue(lanes)
         self._starts: dict[int, float] = {}  # of the batches that are being computed, by lane
         self._use_threads = use_threads

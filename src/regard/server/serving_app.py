@@ -18,6 +18,7 @@ from regard.server.endpoint import Gate, Limits, error_response
 from regard.server.gateway import Gateway
 from regard.server.key_auth import KeyMiddleware, shape_of
 from regard.server.metrics import ServerMetrics
+from regard.server.process_verbs import ProcessVerbs
 from regard.server.request_errors import RequestError
 from regard.server.request_log import RequestLog
 from regard.server.served_models import ServedModels
@@ -55,7 +56,7 @@ def create_serving_app(
             *routes,
             Route("/openapi.json", description.respond),
             Route("/v1/openapi.json", description.respond),
-            *VerbRoutes(models, gate).routes(),
+            *VerbRoutes(gate, ProcessVerbs(models)).routes(),
         ],
         middleware=middleware,
         exception_handlers={HTTPException: _on_http_error, Exception: _on_error},
