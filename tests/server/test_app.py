@@ -124,10 +124,10 @@ def test_any_text_gets_a_response(tiny: str, model: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "expected", "message"),
     [
-        (b"{", 400, "the body is not JSON"),
-        (b"\xff\xfe", 400, "the body is not JSON"),
-        (b"[" * 100_000, 400, "the body is not JSON"),
-        (b"[]", 400, "must be a JSON object, got list"),
+        (b"{", 422, "the body is not JSON"),
+        (b"\xff\xfe", 422, "the body is not JSON"),
+        (b"[" * 100_000, 422, "the body is not JSON"),
+        (b"[]", 422, "must be a JSON object, got list"),
         (b'"' + b"a" * (MAX_BODY_BYTES + 1) + b'"', 413, f"at most {MAX_BODY_BYTES:,} bytes"),
     ],
 )
