@@ -25,7 +25,7 @@ from regard.server.api_description import describe
 from regard.server.api_routes import api_routes
 from regard.server.connection import BodyReader
 from regard.server.endpoint import Call, Endpoint, Gate, Limits, error_response, json_response
-from regard.server.gateway import Gateway
+from regard.server.gateway import Gateway, Reporter
 from regard.server.metrics import ServerMetrics
 from regard.server.request_errors import RequestError
 from regard.server.request_queue import RequestQueue
@@ -108,7 +108,7 @@ def create_app(
             *VerbRoutes(tabs, StudioVerbs(studio, queue, run_verb)).routes(),
         ],
         middleware=[
-            Middleware(Gateway, metrics=metrics),
+            Middleware(Gateway, reporter=Reporter(metrics=metrics)),
             Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
             Middleware(TokenMiddleware, token=token, keys=keys),
         ],

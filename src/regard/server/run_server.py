@@ -101,7 +101,8 @@ async def _serve(
         log=log if log_requests else None,
         metrics=metrics,
     )
-    server = create_server(app, max_connections=16 * limits.max_concurrent_requests, graceful=limits.request_timeout)
+    connections = 16 * limits.max_concurrent_requests
+    server = create_server(app, max_connections=connections, graceful=limits.request_timeout, shed=app.state.shed)
     stopping = asyncio.Event()
     with _on_signals(asyncio.get_running_loop(), stopping):
         try:
