@@ -19,6 +19,8 @@ from regard.inference.generation.text_generator import GenerationStream, TextGen
 from regard.interpret.attention.recording import record_attention
 from regard.models import family as registry
 from regard.models.family import build, can, families, get_family
+from regard.nn.fast.fused_step import FusedStep, supports_fused_step
+from regard.nn.masks import Padded
 from regard.text import Tokenizer
 from tests.inference.generation.folders import gpt_folder
 
@@ -27,14 +29,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.models.family import Family, FileFormat, TensorNames
 from regard.models.gpt2 import Gpt
-from regard.nn.attention import Attention, SeparateProjections
 from regard.nn.block import Block, LayerConfig
 from regard.nn.embedding import TextEmbedding
+from regard.nn.rotary import Rotary
 from regard.nn.stack import Stack
 
 
@@ -55,49 +56,28 @@ class RotaryConfig:
     eos_token_id: int | None = None
 
 
-class Rotary(nn.Module):
-    def __init__(self, theta: float) -> None:
-        super().__init__()
-        self.theta = theta
-
-    def forward(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        half = x.shape[-1] // 2
-        rates = self.theta ** (-torch.arange(half, device=x.device) / half)
-        angles = (position_ids[..., None].float() * rates).unsqueeze(-2)
-        a, b = x.chunk(2, dim=-1)
-        return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], dim=-1)
-
-
 class RotaryModel(Gpt):
     def __init__(self, config: RotaryConfig) -> None:
         nn.Module.__init__(self)
         self.config = config
-        width, heads = config.hidden_size, config.num_attention_heads
         layer = LayerConfig(
-            width=width, heads=heads, ffn=config.intermediate_size, norm_first=True, norm="rms",
-            eps=config.layer_norm_eps, activation=config.hidden_act, gated=True, bias=False, causal=True,
+            width=config.hidden_size, heads=config.num_attention_heads, key_value_heads=config.num_key_value_heads,
+            ffn=config.intermediate_size, norm_first=True, norm="rms", eps=config.layer_norm_eps,
+            activation=config.hidden_act, gated=True, bias=False, causal=True, window=2, query_key_norm=True,
         )
-        kv = width // heads * config.num_key_value_heads
-        blocks = []
-        for _ in range(config.num_hidden_layers):
-            block = Block(layer)
-            project = SeparateProjections(*(nn.Linear(width, size, bias=False) for size in (width, kv, kv)))
-            block.attention = Attention(
-                project, nn.Linear(width, width, bias=False), heads=heads, positions=Rotary(config.rope_theta),
-                causal=True,
-            )
-            blocks.append(block)
-        self.embedding = TextEmbedding(config.vocab_size, width)
+        rotary = Rotary(config.hidden_size // config.num_attention_heads, theta=config.rope_theta)
+        blocks = (Block(layer, positions=rotary) for _ in range(config.num_hidden_layers))
+        self.embedding = TextEmbedding(config.vocab_size, config.hidden_size)
         self.decoder = Stack(blocks, norm=layer.new_norm())
 
 
 LAYER = {
-    **{f"attention.project.{ours}.weight": f"self_attn.{theirs}_proj.weight"
-       for ours, theirs in (("query", "q"), ("key", "k"), ("value", "v"))},
+    "attention.project.weight": tuple(f"self_attn.{name}_proj.weight" for name in "qkv"),
+    "attention.query_norm.weight": "self_attn.q_norm.weight",
+    "attention.key_norm.weight": "self_attn.k_norm.weight",
     "attention.output.weight": "self_attn.o_proj.weight",
     "attended.norm.weight": "input_layernorm.weight",
-    "ffn.inner.weight": "mlp.gate_proj.weight",
-    "ffn.gate.weight": "mlp.up_proj.weight",
+    "ffn.inner.weight": ("mlp.gate_proj.weight", "mlp.up_proj.weight"),
     "ffn.outer.weight": "mlp.down_proj.weight",
     "fed.norm.weight": "post_attention_layernorm.weight",
 }
@@ -106,6 +86,7 @@ NAMES = TensorNames(
     {"embedding.tokens.weight": "embed_tokens.weight", "decoder.norm.weight": "norm.weight"},
     {("decoder.layers", "layers"): LAYER},
     copies={"lm_head.weight": "{base}embed_tokens.weight"},
+    qkv_sizes=(64, 32, 32),
 )
 SAME = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
         "intermediate_size", "max_position_embeddings", "hidden_act", "rope_theta", "bos_token_id", "eos_token_id")
@@ -172,6 +153,21 @@ def test_cached_decoding_equals_the_full_forward_pass(model: Any) -> None:
         torch.testing.assert_close(logits, whole[:, position - 1])
         logits, state = model.step(ids[:, position], state)
     torch.testing.assert_close(logits, whole[:, -1])
+
+
+def test_fused_steps_equal_steps_of_the_stack(model: Any) -> None:
+    """Prompts of different lengths, with a window shorter than them."""
+    ids, layout = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 0, 0, 0], [6, 5, 3, 0, 0]]), Padded.from_lengths([5, 2, 3])
+    with torch.inference_mode():
+        assert supports_fused_step(model.decoder)
+        fused = FusedStep(model.decoder)
+        for rows in (ids, ids[:1]):
+            both = [model.start(rows, None if len(rows) == 1 else layout)[1] for _ in range(2)]
+            for token in (7, 8, 9):
+                tokens = torch.full((len(rows),), token)
+                expected, _ = model.step(tokens, both[0])
+                found = model.logits(fused(model.embed_next(tokens, both[1])[:, 0], both[1]))
+                torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_new_family_generates_scores_embeds_and_records_attention(model: Any, tokenizer: Tokenizer) -> None:

@@ -15,7 +15,8 @@ from regard.nn.attention import Attention, FusedProjection, SeparateProjections
 from regard.nn.cache import KVCache
 from regard.nn.embedding import RelativePositionBias
 from regard.nn.masks import Context, Layout, Packed, Padded
-from regard.nn.recording import Tape
+from regard.nn.recording import Tape, record
+from regard.nn.rotary import Rotary
 
 WIDTH, HEADS, INNER = 16, 2, 32
 TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (2e-2, 2e-2)}  # for values and for gradients
@@ -34,6 +35,8 @@ class Case:
     bias: bool = False
     cached: int = 0
     steps: int = 5
+    grouped: bool = False  # one key head, with rotary positions and query-key norms
+    window: int | None = None
 
 
 CASES = {
@@ -55,6 +58,25 @@ CASES = {
     "cached, several tokens, padded": Case(causal=True, cached=4, steps=3, layout="padded"),
     "cached, one token, bias": Case(causal=True, cached=4, steps=1, bias=True),
     "cached, several tokens, bias": Case(causal=True, cached=4, steps=3, bias=True),
+    "grouped": Case(grouped=True),
+    "grouped, padded": Case(grouped=True, layout="padded"),
+    "grouped, packed": Case(grouped=True, layout="packed"),
+    "grouped, causal": Case(grouped=True, causal=True),
+    "grouped, bias": Case(grouped=True, bias=True),
+    "grouped, causal, packed": Case(grouped=True, causal=True, layout="packed"),
+    "grouped, cached, one token": Case(grouped=True, causal=True, cached=4, steps=1),
+    "grouped, cached, one token, padded": Case(grouped=True, causal=True, cached=4, steps=1, layout="padded"),
+    "grouped, cached, one token, bias": Case(grouped=True, causal=True, cached=4, steps=1, bias=True),
+    "grouped, cached, several tokens": Case(grouped=True, causal=True, cached=4, steps=3),
+    "window": Case(window=1),
+    "window, padded": Case(window=1, layout="padded"),
+    "window, packed": Case(window=1, layout="packed"),
+    "window, bias": Case(window=1, bias=True),
+    "window, causal": Case(window=2, causal=True),
+    "window, causal, padded": Case(window=2, causal=True, layout="padded"),
+    "window, causal, packed": Case(window=1, causal=True, layout="packed", grouped=True),
+    "window, cached, one token": Case(window=2, causal=True, cached=4, steps=1, grouped=True),
+    "window, cached, several tokens, padded": Case(window=2, causal=True, cached=4, steps=3, layout="padded"),
     "cross": Case(cross=True),
     "cross, padded": Case(cross=True, layout="padded"),
     "cross, packed": Case(cross=True, layout="packed"),
@@ -71,9 +93,17 @@ class AttentionWithBias(nn.Module):
         project = (
             SeparateProjections(linear(WIDTH, INNER), linear(WIDTH, INNER), linear(WIDTH, INNER))
             if case.cross
-            else FusedProjection(WIDTH, INNER)
+            else FusedProjection(WIDTH, INNER, key_inner=INNER // HEADS if case.grouped else None)
         )
-        self.attention = Attention(project, linear(INNER, WIDTH), heads=HEADS, causal=case.causal)
+        more = (Rotary(8), nn.RMSNorm(INNER // HEADS), nn.RMSNorm(INNER // HEADS)) if case.grouped else (None,) * 3
+        self.attention = Attention(
+            project,
+            linear(INNER, WIDTH),
+            heads=HEADS,
+            causal=case.causal,
+            window=case.window,
+            **dict(zip(("positions", "query_norm", "key_norm"), more, strict=True)),
+        )
         self.relative = (
             RelativePositionBias(HEADS, buckets=8, max_distance=16, causal=case.causal) if case.bias else None
         )
@@ -90,7 +120,8 @@ class AttentionWithBias(nn.Module):
             pieces.append(self.attention(before, Context(early, memory, memory_layout, self._bias(before, 0), cache)))
         now = x[:, case.cached :] if cache is not None else x
         bias = self._bias(now, case.cached, layout)
-        pieces.append(self.attention(now, Context(layout, memory, memory_layout, bias, cache)))
+        start = case.cached if cache is not None else 0
+        pieces.append(self.attention(now, Context(layout, memory, memory_layout, bias, cache, start=start)))
         return torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
 
     def _bias(self, x: Tensor, before: int, layout: Layout | None = None) -> Tensor | None:
@@ -256,39 +287,34 @@ def test_packed_layout_without_lengths_gives_the_same_result(
     torch.testing.assert_close(attention(x, loose), attention(x, tight), atol=value, rtol=value)
 
 
-class Grouped(nn.Linear):
-    """A fused projection with fewer key and value heads."""
-
-    def __init__(self, width: int, sizes: list[int]) -> None:
-        super().__init__(width, sum(sizes))
-        self.sizes = sizes
-
-    def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
-        return super().forward(x).split(self.sizes, dim=-1)
-
-
-class Rotate(nn.Module):
-    """Rotary positions with one frequency: pairs of values are rotated by the position."""
-
-    def forward(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        angle = position_ids[..., None, None].to(x.dtype)
-        first, second = x.chunk(2, dim=-1)
-        cos, sin = angle.cos(), angle.sin()
-        return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.window is not None])
+def test_window_hides_distant_keys_in_recorded_maps(device: torch.device, randomized: Randomise, name: str) -> None:
+    case = CASES[name]
+    module = randomized(AttentionWithBias(case)).to(device)
+    assert case.window is not None
+    with record(module) as tape:
+        module(*inputs(case, device, torch.float32))
+    (maps,) = tape.attention()
+    seen = maps[0].detach().sum(0) > 0  # the first sequence has no padding
+    order = torch.arange(len(seen), device=device)
+    distance = order[:, None] - order
+    expected = (distance.abs() <= case.window) & ((distance >= 0) | (not case.causal))
+    assert torch.equal(seen, expected)
+    (keys,) = tape.keys()
+    assert keys.shape[1] == HEADS
 
 
-@pytest.mark.parametrize("path", ["fused", "explicit"])
-def test_grouped_queries_and_rotary_positions(device: torch.device, explicit: Explicit, path: str) -> None:
-    """Packed, padded and cached results agree; scores depend only on distances."""
-    attention = Attention(
-        Grouped(8, [16, 8, 8]), nn.Linear(16, 8), heads=4, causal=True, positions=Rotate().to(device)
-    ).to(device)
-    x = torch.randn(1, 6, 8, device=device)
-    with explicit(attention) if path == "explicit" else nullcontext():
-        whole = attention(x, Padded())
-    packed = attention(x[0], Packed.from_lengths([6], device=device))
-    later = attention(x, Context(Padded(), start=3))
-    cache = KVCache()
-    steps = [attention(x[:, i : i + 1], Context(Padded(), cache=cache, start=i)) for i in range(6)]
-    for other in (packed[None], later, torch.cat(steps, dim=1)):
-        torch.testing.assert_close(other, whole, atol=1e-5, rtol=1e-5)
+def test_window_counts_positions_not_padding(device: torch.device, randomized: Randomise) -> None:
+    """A short prompt is padded before its continuation: the window reaches over the padding."""
+    case = Case(causal=True, window=2, grouped=True)
+    attention = randomized(AttentionWithBias(case)).to(device).attention
+    x = torch.randn(1, 6, WIDTH, device=device)
+    whole = attention(x, Padded())
+    cache, padded = KVCache(), torch.cat([x[:, :3], torch.randn(1, 4, WIDTH, device=device)], dim=1)
+    mask = torch.tensor([[True] * 3 + [False] * 4], device=device)
+    attention(padded, Context(Padded(mask), cache=cache))
+    for position in range(3, 6):
+        mask = torch.cat([mask, mask.new_ones(1, 1)], dim=1)
+        step = attention(x[:, position : position + 1], Context(Padded(mask), cache=cache, start=position))
+        torch.testing.assert_close(step[:, 0], whole[:, position], atol=1e-5, rtol=1e-5)
+    assert cache.key is not None and cache.key.shape[1] == 1

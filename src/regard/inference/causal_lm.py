@@ -47,6 +47,15 @@ def begin_token(model: Any, tokenizer: Tokenizer) -> int | None:
     return next((n for n in candidates if n is not None and n < model.config.vocab_size), None)
 
 
+def prompt_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The ids of a text to continue, after the special tokens that the tokenizer puts before a text.
+
+    A text that begins with them, as the prompts of chat templates do, does not get them twice.
+    """
+    before, body, _ = split_special_tokens(tokenizer.encode(text))
+    return body if before and body[: len(before)] == before else [*before, *body]
+
+
 @dataclass(frozen=True, eq=False)
 class CausalScorer:
     """A causal model with its tokenizer and, if it has one, the token that begins a text."""

@@ -32,6 +32,7 @@ from regard.models.family import family_name
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 from regard.text import Tokenizer
+from regard.text.chat_template import read_messages
 
 TOP = 15  # candidates at a position
 TAIL_BIN = 0.25  # nats: tokens beyond those are binned by their log-probability
@@ -84,6 +85,13 @@ class GeneratedToken(CandidateTokens):
     name: str
 
 
+class ChatMessage(BaseModel):
+    """One message of a chat: `role` is "system", "user" or "assistant"."""
+
+    role: str
+    content: str
+
+
 class GenerationRun(BaseModel):
     """One text of the page, or of a stream before it starts, with its tokens so far.
 
@@ -95,6 +103,7 @@ class GenerationRun(BaseModel):
     method: Literal["beam", "greedy", "sample"]
     settings: GenerationConfig
     prompt: str
+    messages: list[ChatMessage] | None
     continues: bool
     truncated: int
     truncated_text: str
@@ -209,8 +218,9 @@ class GenerateResult(Result):
     """Generated texts, without the prompt; of a beam search the best first.
 
     `truncated` tokens of the beginning of the prompt, `truncated_text`, did not fit into the context of the model,
-    which has room for `max_new_tokens`. `continues`: the model continues the prompt; a T5 answers it. `tokens` are the
-    tokens of the first text with their candidates, if these were recorded.
+    which has room for `max_new_tokens`. The prompt of a chat is what the model's template makes of the `messages`.
+    `continues`: the model continues the prompt; a T5 answers it. `tokens` are the tokens of the first text with their
+    candidates, if these were recorded.
     """
 
     page_view: ClassVar[str | None] = "generation"
@@ -219,6 +229,7 @@ class GenerateResult(Result):
     model: str
     family: str
     prompt: str
+    messages: list[ChatMessage] | None = None
     truncated: int
     truncated_text: str
     max_new_tokens: int
@@ -257,12 +268,19 @@ class Generation:
         *,
         candidates: bool = True,
         record_trace: bool = False,
+        chat: bool = False,
+        system: str | None = None,
     ) -> None:
         if candidates and config.num_beams == 1 and config.num_return_sequences > 1:
             raise InputError("candidates are recorded for one sampled text; leave out num_return_sequences")
         self.generator = TextGenerator(loaded.model, loaded.tokenizer)
+        self.messages = read_messages(prompt, system=system) if chat else None
+        if self.messages is not None:
+            prompt = self.generator.tokenizer.apply_chat_template(self.messages)
         self.name, self.prompt_text, self.config = loaded.name, prompt, config
-        self.prompt = self.generator.encode_prompt(prompt, max_new_tokens=config.max_new_tokens)
+        self.prompt = self.generator.encode_prompt(
+            prompt, max_new_tokens=config.max_new_tokens, add_special_tokens=not chat
+        )
         self.texts: list[GeneratedText] = []
         self.tokens: list[GeneratedToken] | None = [] if candidates else None
         self.trace: TraceDocument | None = None
@@ -400,6 +418,7 @@ class Generation:
             model=self.name,
             family=family_name(self.generator.model),
             prompt=self.prompt_text,
+            messages=None if self.messages is None else [ChatMessage(**message) for message in self.messages],
             truncated=self.prompt.truncated,
             truncated_text=self.prompt.truncated_text,
             max_new_tokens=self.prompt.max_new_tokens,

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
 from regard.models.bert import config_fields
 from regard.models.family import Checkpoint, Family, FileFormat, PretrainingRecipe, TensorNames, shape
 from regard.nn.block import Block, LayerConfig
-from regard.nn.cache import DecoderState, StackCache
+from regard.nn.causal_decoder import CausalDecoder
 from regard.nn.embedding import LearnedPositions, TextEmbedding
-from regard.nn.masks import Context, Layout, Padded
 from regard.nn.stack import Stack
 from regard.nn.training import normal_init, scaled_init
 
@@ -39,8 +34,8 @@ class GptConfig:
     eos_token_id: int | None = None
 
 
-class Gpt(nn.Module):
-    """`model(ids, layout)` returns the last hidden state, `model.logits(hidden)` the logits of the next token."""
+class Gpt(CausalDecoder):
+    """A pre-norm decoder with learned positions; its output layer is tied to the embedding."""
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
@@ -66,49 +61,6 @@ class Gpt(nn.Module):
         normal_init(self)
         scaled_init(self.decoder.layers)
 
-    def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
-        """Yield every hidden state, the embedding output first."""
-        layout = layout or Padded()
-        return self.decoder.states(self.embedding(ids, layout), layout)
-
-    def forward(self, ids: Tensor, layout: Layout | None = None) -> Tensor:
-        layout = layout or Padded()
-        hidden: Tensor = self.decoder(self.embedding(ids, layout), layout)
-        return hidden
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.output_weight)
-
-    @property
-    def output_weight(self) -> Tensor:
-        """The matrix (V, W) of the output layer, tied to the embedding."""
-        return self.embedding.tokens.weight
-
-    def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, DecoderState]:
-        """Read prompts (B, T), padded on the right; return the logits (B, V) of the next token and the state."""
-        mask = None if layout is None else layout.mask
-        mask = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
-        if not bool(mask[:, 0].all()):
-            raise ValueError("prompts must be padded on the right: each row must begin with a token")
-        state = DecoderState(StackCache(len(self.decoder.layers)), mask, is_full=bool(mask.all()))
-        hidden = self.decoder(self.embedding(ids, state.layout), Context(state.layout, cache=state.cache))
-        last = hidden[torch.arange(len(ids), device=ids.device), state.lengths - 1]
-        return self.logits(last), state
-
-    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Append tokens (B,), one per row; return the logits (B, V) of the next token and the state."""
-        start = state.lengths[:, None]
-        x = self.embed_next(tokens, state)
-        hidden = self.decoder(x, Context(state.layout, cache=state.cache, start=start))
-        return self.logits(hidden[:, -1]), state
-
-    def embed_next(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        """Extend the state by the tokens (B,) and return their vectors (B, 1, W)."""
-        start = state.lengths[:, None]
-        state.extend(1)
-        x: Tensor = self.embedding(tokens[:, None], state.layout, start=start)
-        return x
-
 
 NAMES = TensorNames(
     "transformer.",
@@ -130,6 +82,25 @@ NAMES = TensorNames(
     copies={"lm_head.weight": "{base}wte.weight"},
     buffers=r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias",
     transposed=r"decoder\.layers\.\d+\.(attention|ffn)\..*weight",
+)
+
+GGUF_NAMES = TensorNames(
+    base={
+        "embedding.tokens.weight": "token_embd.weight",
+        "embedding.positions.weight": "position_embd.weight",
+        "decoder.norm.{p}": "output_norm.{p}",
+    },
+    layers={
+        ("decoder.layers", "blk"): {
+            "attention.project.{p}": "attn_qkv.{p}",
+            "attention.output.{p}": "attn_output.{p}",
+            "attended.norm.{p}": "attn_norm.{p}",
+            "ffn.inner.{p}": "ffn_up.{p}",
+            "ffn.outer.{p}": "ffn_down.{p}",
+            "fed.norm.{p}": "ffn_norm.{p}",
+        }
+    },
+    copies={"output.weight": "token_embd.weight"},
 )
 
 
@@ -187,6 +158,23 @@ FAMILY = Family(
         class_prefix="GPT2",
         task_heads={"SequenceClassification": {"output": "score"}},
     ),
+    gguf={
+        "gpt2": FileFormat(
+            {
+                "vocab_size": "vocab_size",
+                "hidden_size": "embedding_length",
+                "num_hidden_layers": "block_count",
+                "num_attention_heads": "attention.head_count",
+                "intermediate_size": "feed_forward_length",
+                "max_position_embeddings": "context_length",
+                "layer_norm_eps": "attention.layer_norm_epsilon",
+                "bos_token_id": "bos_token_id",
+                "eos_token_id": "eos_token_id",
+            },
+            lambda heads: "gpt2",
+            lambda config: GGUF_NAMES,
+        )
+    },
     pretraining=PretrainingRecipe(
         name="gpt",
         objective="causal-lm",

@@ -106,16 +106,15 @@ PROJECTIONS = ("q", "k", "v")
 
 def _layer(*, decoder: bool, gated: bool) -> Table:
     last = 2 if decoder else 1
+    feed = f"layer.{last}.DenseReluDense."
     table: dict[str, str | tuple[str, ...]] = {
         "attention.project.weight": qkv("layer.0.SelfAttention.", PROJECTIONS, ".weight"),
         "attention.output.weight": "layer.0.SelfAttention.o.weight",
         "attended.norm.weight": "layer.0.layer_norm.weight",
-        "ffn.inner.weight": f"layer.{last}.DenseReluDense.{'wi_0' if gated else 'wi'}.weight",
-        "ffn.outer.weight": f"layer.{last}.DenseReluDense.wo.weight",
+        "ffn.inner.weight": (f"{feed}wi_0.weight", f"{feed}wi_1.weight") if gated else f"{feed}wi.weight",
+        "ffn.outer.weight": f"{feed}wo.weight",
         "fed.norm.weight": f"layer.{last}.layer_norm.weight",
     }
-    if gated:
-        table["ffn.gate.weight"] = f"layer.{last}.DenseReluDense.wi_1.weight"
     if decoder:
         for ours, theirs in zip(("query", "key", "value"), PROJECTIONS, strict=True):
             table[f"cross.project.{ours}.weight"] = f"layer.1.EncDecAttention.{theirs}.weight"

@@ -39,10 +39,15 @@ class SeparateProjections(nn.Module):
 
 
 class FusedProjection(nn.Linear):
-    """The query, key and value projections of self-attention in one matrix product, which is faster than three."""
+    """The query, key and value projections of self-attention in one matrix product, which is faster than three.
 
-    def __init__(self, width: int, inner: int, *, bias: bool = True) -> None:
-        super().__init__(width, 3 * inner, bias=bias)
+    Keys and values have `key_inner` numbers each, by default as many as the queries.
+    """
+
+    def __init__(self, width: int, inner: int, *, key_inner: int | None = None, bias: bool = True) -> None:
+        sizes = inner, key_inner or inner, key_inner or inner
+        super().__init__(width, sum(sizes), bias=bias)
+        self.sizes = sizes
 
     def forward(  # type: ignore[override]
         self, x: Tensor, memory: Tensor
@@ -51,11 +56,11 @@ class FusedProjection(nn.Linear):
             raise ValueError(
                 "FusedProjection supports self-attention only; use SeparateProjections to attend to a memory"
             )
-        query, key, value = self.fused(x).chunk(3, dim=-1)
+        query, key, value = torch.split(self.fused(x), list(self.sizes), dim=-1)
         return query, key, value
 
     def fused(self, x: Tensor) -> Tensor:
-        """Return queries, keys and values in one tensor (..., 3 * inner)."""
+        """Return queries, keys and values in one tensor."""
         return super().forward(x)
 
 
@@ -94,12 +99,19 @@ def attention_weights(
     return scores.softmax(-1).masked_fill(~mask, 0.0)
 
 
+def repeat_heads(x: Tensor, heads: int, *, dim: int = 1) -> Tensor:
+    """Repeat the key heads of grouped-query attention, so that each of the `heads` of the queries has its own."""
+    return x if x.shape[dim] == heads else x.repeat_interleave(heads // x.shape[dim], dim=dim)
+
+
 class Attention(nn.Module):
     """Attention of projected queries over projected keys and values; `output` projects the result.
 
     `project` returns queries, keys and values; keys and values may have fewer heads than the queries (grouped-query
-    attention). `positions(x, position_ids)`, with x (..., H, D), encodes positions in queries and keys, like rotary
-    embeddings. `scale` defaults to 1/sqrt(head width).
+    attention). `query_norm` and `key_norm` normalize each head of the queries and keys, and
+    `positions(query, key, position_ids)`, with queries and keys (..., H, D), then encodes positions in them, like
+    `Rotary`. A query attends to keys at a distance of up to `window`, by default to all. `scale` defaults to
+    1/sqrt(head width).
 
     The batch may be padded (B, T, W) or packed (N, W). The fast path never materializes the attention map; the
     explicit path, for a score module or an edit, does. Both compute the same result.
@@ -114,12 +126,16 @@ class Attention(nn.Module):
         scale: float | None = None,
         score: nn.Module | None = None,
         positions: nn.Module | None = None,
+        query_norm: nn.Module | None = None,
+        key_norm: nn.Module | None = None,
         causal: bool = False,
+        window: int | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.project, self.output, self.score, self.positions = project, output, score, positions
-        self.heads, self.scale, self.causal, self.dropout = heads, scale, causal, dropout
+        self.query_norm, self.key_norm = query_norm, key_norm
+        self.heads, self.scale, self.causal, self.window, self.dropout = heads, scale, causal, window, dropout
 
     def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
         """Attend from x to itself, or to the memory of the context.
@@ -133,7 +149,7 @@ class Attention(nn.Module):
         elif isinstance(layout, Packed):
             if context.cache is not None:
                 raise ValueError("a cache needs a padded batch: a packed batch holds complete sequences")
-            query, key, value = self._projected(x, context)
+            query, key, value = self.heads_of(x, context)
             keys = layout if memory is None else context.memory_layout
             if not isinstance(keys, Packed):
                 raise ValueError("packed queries need a packed memory and its layout")
@@ -163,22 +179,24 @@ class Attention(nn.Module):
         return x.view(*x.shape[:-1], heads, x.shape[-1] // heads)
 
     def weights(self, query: Tensor, key: Tensor, keys: Padded, bias: Tensor | None = None) -> Tensor:
-        """Return the attention map (B, H, T, S) of queries and keys (B, H, T, D)."""
-        mask = attention_mask(keys, query, query.shape[2], key.shape[2], causal=self.causal)
+        """Return the attention map (B, H, T, S) of queries (B, H, T, D) and keys, which may have fewer heads."""
+        key = repeat_heads(key, query.shape[1])
+        mask = attention_mask(keys, query, query.shape[2], key.shape[2], causal=self.causal, window=self.window)
         return attention_weights(query, key, scale=self.score_scale(query), score=self.score, bias=bias, mask=mask)
 
     def score_scale(self, query: Tensor) -> float:
         """Return the factor of the scores."""
         return 1 / math.sqrt(query.shape[-1]) if self.scale is None else self.scale
 
-    def _projected(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values (..., H, D)."""
+    def heads_of(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values (..., H, D), with positions."""
         query, key, value = self.project(x, x if context.memory is None else context.memory)
         key_heads = self.heads * key.shape[-1] // query.shape[-1]
         query, key, value = self._split(query), self._split(key, key_heads), self._split(value, key_heads)
+        query = query if self.query_norm is None else self.query_norm(query)
+        key = key if self.key_norm is None else self.key_norm(key)
         if self.positions is not None and context.memory is None:
-            position_ids = context.layout.positions(x, context.start)
-            query, key = self.positions(query, position_ids), self.positions(key, position_ids)
+            query, key = self.positions(query, key, context.layout.positions(x, context.start))
         return query, key, value
 
     def _cached(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
@@ -187,11 +205,9 @@ class Attention(nn.Module):
         if context.memory is not None and cache is not None and cache.key is not None and cache.value is not None:
             assert isinstance(self.project, SeparateProjections)
             return self._split(self.project.query(x)).transpose(1, 2), cache.key, cache.value
-        query, key, value = (part.transpose(1, 2) for part in self._projected(x, context))
+        query, key, value = (part.transpose(1, 2) for part in self.heads_of(x, context))
         if cache is not None:
             key, value = cache.extend(key, value)
-        if key.shape[1] != self.heads:  # grouped-query attention: several query heads share a key head
-            key, value = (part.repeat_interleave(self.heads // part.shape[1], dim=1) for part in (key, value))
         return query, key, value
 
     def _trains_with_kernel(self, x: Tensor, context: Context) -> bool:
@@ -199,8 +215,11 @@ class Attention(nn.Module):
         if not (self.training and 0 < self.dropout < 1 and x.is_cuda and fused_dropout is not None):
             return False
         layout, project = context.layout, self.project
-        extras = (self.score, self.positions, context.memory, context.cache, context.bias)
-        if type(project) is not FusedProjection or any(extra is not None for extra in extras):
+        extras = self.score, self.positions, self.query_norm, self.key_norm, self.window
+        inputs = context.memory, context.cache, context.bias
+        if type(project) is not FusedProjection or any(extra is not None for extra in (*extras, *inputs)):
+            return False
+        if len(set(project.sizes)) > 1:
             return False
         recorded = not torch.compiler.is_compiling() and recording.is_recording()
         if recorded or (isinstance(layout, Padded) and layout.mask is not None):
@@ -232,13 +251,12 @@ class Attention(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed, bias: Tensor | None
     ) -> Tensor:
         """Attend within each sequence: in one kernel on a GPU, else one group of equal lengths at a time."""
-        if key.shape[1] != self.heads:
-            key, value = (part.repeat_interleave(self.heads // part.shape[1], dim=1) for part in (key, value))
         edit = recording.record_attention(self, query, key, layout, keys, bias)
         plain = bias is None and self.score is None and edit is None
         if plain and layout is keys and (mixed := self._short(query, key, value, layout)) is not None:
             return mixed
         if plain and query.is_cuda and query.dtype in HALF:
+            key, value = repeat_heads(key, self.heads), repeat_heads(value, self.heads)
             return self._flash(query, key, value, layout, keys)
         pieces = []
         for run in length_groups(layout, keys):
@@ -250,6 +268,8 @@ class Attention(nn.Module):
 
     def _short(self, query: Tensor, key: Tensor, value: Tensor, layout: Packed) -> Tensor | None:
         """Attend within short sequences by kernels for them, without gradients; None if they do not apply."""
+        if key.shape[1] != self.heads or (self.window is not None and layout.max_length > self.window + 1):
+            return None
         scale = self.score_scale(query)
         if query.is_cuda:
             return fused_packed_attention(query, key, value, layout, scale=scale, causal=self.causal)
@@ -257,6 +277,7 @@ class Attention(nn.Module):
 
     def _flash(self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed) -> Tensor:
         """Attend within all sequences of a packed batch in one kernel."""
+        before = -1 if self.window is None else self.window
         if self.training and self.dropout:  # `varlen_attn` calls this op without dropout
             mixed = torch.ops.aten._flash_attention_forward(
                 query,
@@ -270,11 +291,13 @@ class Attention(nn.Module):
                 self.causal,
                 False,
                 scale=self.score_scale(query),
+                window_size_left=self.window,
+                window_size_right=0 if self.causal else self.window,
             )
         else:
             from torch.nn.attention.varlen import varlen_attn
 
-            window = (-1, 0) if self.causal else (-1, -1)
+            window = (before, 0 if self.causal else before)
             limits = layout.max_length, keys.max_length
             mixed = varlen_attn(
                 query,
@@ -298,21 +321,29 @@ class Attention(nn.Module):
         bias: Tensor | None,
         edit: AppliedEdits | None,
     ) -> Tensor:
-        """Return the weighted averages (B, H, T, D) of the values (B, H, S, D)."""
+        """Return the weighted averages (B, H, T, D) of the values, of which there may be fewer heads."""
         dropout = self.dropout if self.training else 0.0
         if self.score is not None or edit is not None:
             weights = self.weights(query, key, keys, bias)
             weights = weights if edit is None else edit(weights)
-            return F.dropout(weights, dropout).to(value.dtype) @ value
+            return F.dropout(weights, dropout).to(value.dtype) @ repeat_heads(value, self.heads)
         T, S = query.shape[2], key.shape[2]
+        window = self.window if self.window is not None and self.window + 1 < S else None
         # The kernels align the causal mask to the top left, so `is_causal` needs T = S and no other mask.
-        is_causal = self.causal and T == S and keys.mask is None and bias is None
-        mask = None if is_causal else attention_mask(keys, query, T, S, causal=self.causal)
+        is_causal = self.causal and T == S and keys.mask is None and bias is None and window is None
+        mask = None if is_causal else attention_mask(keys, query, T, S, causal=self.causal, window=window)
         if bias is not None:
             bias = bias.to(query.dtype)
             mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
+        grouped, scale = key.shape[1] != query.shape[1], self.score_scale(query)
+        if grouped and T == 1 and bias is None:
+            # The heads that share a key head become its queries, so that a step does not copy the cache.
+            queries = query.reshape(len(query), key.shape[1], -1, query.shape[-1])
+            return F.scaled_dot_product_attention(
+                queries, key, value, attn_mask=mask, dropout_p=dropout, scale=scale
+            ).view(query.shape)
         return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=is_causal, scale=self.score_scale(query)
+            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=is_causal, scale=scale, enable_gqa=grouped
         )
 
 

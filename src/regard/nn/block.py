@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -16,17 +17,28 @@ from regard.nn.kernels import fused_add_norm, fused_linear_gelu
 from regard.nn.masks import Context, Layout, select_rows
 from regard.nn.training import Dropout
 
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """The approximation of GELU that CLIP was trained with."""
+    return x * torch.sigmoid(1.702 * x)
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "quick-gelu": quick_gelu,
+    "silu": F.silu,
 }
 TRANSFORMERS_ACTIVATIONS = {  # transformers' names; of several for one function the first is written
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
+    "quick_gelu": "quick-gelu",
     "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
 }
 
 
@@ -42,10 +54,16 @@ class LayerConfig:
     eps: float = 1e-12
     activation: str = "gelu"
     gated: bool = False  # multiply the activation of the feed-forward network by a second projection
-    bias: bool = True
+    bias: bool = True  # of all linear layers, unless one of the next two differs
+    qkv_bias: bool | None = None  # of the projections to queries, keys and values
+    attention_output_bias: bool | None = None
+    norm_bias: bool = True  # of a layer norm
     scale: float | None = None  # of the attention scores; None: 1/sqrt(head width)
     head_width: int | None = None  # None: width / heads
+    key_value_heads: int | None = None  # grouped-query attention: heads of keys and values; None: as many as heads
+    query_key_norm: bool = False  # RMS norm of each head of the queries and keys
     causal: bool = False
+    window: int | None = None  # maximum distance between a query and its keys; None: no limit
     cross: bool = False  # add cross-attention to a memory
     dropout: float = 0.0
     attention_dropout: float = 0.0
@@ -56,49 +74,66 @@ class LayerConfig:
         check_choice("activation", self.activation, ACTIVATIONS)
         if self.head_width is None and self.width % self.heads:
             raise InputError(f"{self.heads} heads do not divide a width of {self.width}")
+        if self.key_value_heads is not None and (self.key_value_heads < 1 or self.heads % self.key_value_heads):
+            raise InputError(f"{self.key_value_heads} heads of keys and values do not divide {self.heads} heads")
+        if self.window is not None and self.window < 0:
+            raise InputError(f"expected an attention window of at least 0, got {self.window}")
 
     def new_norm(self) -> nn.Module:
-        kind: Any = nn.LayerNorm if self.norm == "layer" else nn.RMSNorm
-        module: nn.Module = kind(self.width, eps=self.eps)
-        return module
+        if self.norm == "layer":
+            return nn.LayerNorm(self.width, eps=self.eps, bias=self.norm_bias)
+        return nn.RMSNorm(self.width, eps=self.eps)
 
     def new_attention(self, *, cross: bool = False, positions: nn.Module | None = None) -> Attention:
-        inner = self.heads * (self.head_width or self.width // self.heads)
-        linear = partial(nn.Linear, bias=self.bias)
+        head_width = self.head_width or self.width // self.heads
+        inner, key_inner = self.heads * head_width, (self.key_value_heads or self.heads) * head_width
+        bias = self.bias if self.qkv_bias is None else self.qkv_bias
+        output_bias = self.bias if self.attention_output_bias is None else self.attention_output_bias
+        linear = partial(nn.Linear, self.width, bias=bias)
         project = (
-            SeparateProjections(linear(self.width, inner), linear(self.width, inner), linear(self.width, inner))
+            SeparateProjections(linear(inner), linear(key_inner), linear(key_inner))
             if cross
-            else FusedProjection(self.width, inner, bias=self.bias)
+            else FusedProjection(self.width, inner, key_inner=key_inner, bias=bias)
         )
         return Attention(
             project,
-            linear(inner, self.width),
+            nn.Linear(inner, self.width, bias=output_bias),
             heads=self.heads,
             scale=self.scale,
             positions=positions,
+            query_norm=nn.RMSNorm(head_width, eps=self.eps) if self.query_key_norm else None,
+            key_norm=nn.RMSNorm(head_width, eps=self.eps) if self.query_key_norm else None,
             causal=self.causal and not cross,
+            window=None if cross else self.window,
             dropout=self.attention_dropout,
         )
 
 
 class FeedForward(nn.Module):
-    """A position-wise feed-forward network: two linear layers with an activation; gated: act(a x) * (b x)."""
+    """A position-wise feed-forward network: two linear layers with an activation; gated: act(a x) * (b x).
+
+    `inner` of a gated network is [a; b]: one product is faster than two.
+    """
 
     def __init__(self, layer: LayerConfig) -> None:
         super().__init__()
-        self.inner = nn.Linear(layer.width, layer.ffn, bias=layer.bias)
-        self.gate = nn.Linear(layer.width, layer.ffn, bias=layer.bias) if layer.gated else None
+        self.gated = layer.gated
+        self.inner = nn.Linear(layer.width, 2 * layer.ffn if layer.gated else layer.ffn, bias=layer.bias)
         self.outer = nn.Linear(layer.ffn, layer.width, bias=layer.bias)
         self.activation = ACTIVATIONS[layer.activation]
         self.dropout = Dropout(layer.ffn_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        fused = fused_linear_gelu(x, self.inner) if self.activation is F.gelu else None
-        inner = self.activation(self.inner(x)) if fused is None else fused
-        if self.gate is not None:
-            inner = inner * self.gate(x)
-        result: Tensor = self.outer(self.dropout(inner))
+        fused = fused_linear_gelu(x, self.inner) if self.activation is F.gelu and not self.gated else None
+        result: Tensor = self.outer(self.dropout(self.activate(self.inner(x)) if fused is None else fused))
         return result
+
+    def activate(self, inner: Tensor) -> Tensor:
+        """Apply the activation and the gate to the output of the first layer."""
+        if not self.gated:
+            return self.activation(inner)
+        activated, gate = inner.chunk(2, dim=-1)
+        return self.activation(activated) * gate
 
 
 class Residual(nn.Module):
@@ -126,6 +161,28 @@ class Residual(nn.Module):
             return fused
         result: Tensor = self.norm(x + update)
         return result.to(update.dtype)
+
+
+class ParallelBlock(nn.Module):
+    """A layer whose attention and feed-forward network read the same normalized input: x + attention + ffn (GPT-J)."""
+
+    def __init__(self, layer: LayerConfig, *, positions: nn.Module | None = None) -> None:
+        super().__init__()
+        self.norm = layer.new_norm()
+        self.attention, self.ffn = layer.new_attention(positions=positions), FeedForward(layer)
+        self.dropout = Dropout(layer.dropout)
+
+    def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
+        """Return the output for all positions, or (M, W) for the `rows` of the context."""
+        context = Context.of(context)
+        cache, rows = context.cache, context.rows
+        own = Context(context.layout, None, None, context.bias, cache and cache.self_attention, rows, context.start)
+        normed = self.norm(x)
+        attended = self.dropout(self.attention(normed, own))
+        if rows is not None:
+            x, normed = select_rows(x, rows), select_rows(normed, rows)
+        result: Tensor = x + attended + self.dropout(self.ffn(normed))
+        return result
 
 
 class Block(nn.Module):

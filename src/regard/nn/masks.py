@@ -76,12 +76,23 @@ class Packed:
 Layout = Padded | Packed
 
 
-def attention_mask(layout: Padded, x: Tensor, queries: int, keys: int, *, causal: bool) -> Tensor | None:
-    """Return the mask of the last `queries` of `keys` tokens, broadcastable to (B, H, T, S); None: no mask."""
+def attention_mask(
+    layout: Padded, x: Tensor, queries: int, keys: int, *, causal: bool, window: int | None = None
+) -> Tensor | None:
+    """Return the mask of the last `queries` of `keys` tokens, broadcastable to (B, H, T, S); None: no mask.
+
+    A `window` leaves the keys whose position in the sequence differs by up to so much from that of the query.
+    """
     mask = None if layout.mask is None else layout.mask[:, None, None, :keys]
     if causal and queries > 1:
         triangle = torch.ones(queries, keys, dtype=torch.bool, device=x.device).tril(keys - queries)
         mask = triangle if mask is None else mask & triangle
+    if window is not None:
+        # Padding between a prompt and its continuation has no position.
+        order = torch.arange(keys, device=x.device) if layout.mask is None else layout.mask[:, :keys].cumsum(1)
+        near = (order[..., None, :] - order[..., keys - queries :, None]).abs() <= window
+        near = near if near.ndim == 2 else near[:, None]
+        mask = near if mask is None else mask & near
     return mask
 
 

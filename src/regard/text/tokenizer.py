@@ -10,7 +10,7 @@ import difflib
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain
@@ -24,13 +24,16 @@ from tokenizers import models, normalizers
 
 from regard.errors import InputError, check_choice
 from regard.files.disk import finish_save, replace_folder
+from regard.files.gguf_file import find_gguf, read_gguf
 from regard.text import guard
+from regard.text.chat_template import Message, render_chat
+from regard.text.gguf_tokenizer import read_gguf_tokenizer
 from regard.text.tokenizer_folder import SPECIAL_TOKENS, has_tokenizer, read_tokenizer, read_vocabulary, refusing
 from regard.text.word_cache import WordCache
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")  # that `Tokenizer.files` may contain
 # Files of a previous tokenizer that transformers would still read.
-STALE_FILES = {"special_tokens_map.json", "added_tokens.json"}
+STALE_FILES = {"special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}
 SURROGATE = re.compile("[\ud800-\udfff]")
 NUMBERED = re.compile("<0x([0-9A-Fa-f]{2})>")
 LONE = re.compile("[\udc80-\udcff]")  # how `surrogateescape` represents an undecodable byte
@@ -104,7 +107,8 @@ class Tokenizer:
 
     `special_tokens` maps roles such as `cls_token` to tokens; `cls_token_id` is then the id, or None. `max_length` is
     the value stated in the folder; texts are truncated only if `encode` is called with a length. `model_input_names`
-    are the inputs that transformers passes to the model. The tokenizer takes ownership of the pipeline.
+    are the inputs that transformers passes to the model. `chat_template` is the Jinja template of a chat model. The
+    tokenizer takes ownership of the pipeline.
     """
 
     pad_token_id: int | None
@@ -122,8 +126,9 @@ class Tokenizer:
         special_tokens: Mapping[str, str],
         max_length: int | None = None,
         model_input_names: Sequence[str] = ("input_ids", "attention_mask"),
+        chat_template: str | None = None,
     ) -> None:
-        self.max_length = max_length
+        self.max_length, self.chat_template = max_length, chat_template
         self._rows: int | None = None  # of the model's embedding, if the vocabulary has more entries
         self._pipeline = pipeline
         self._special_tokens = dict(special_tokens)
@@ -137,12 +142,18 @@ class Tokenizer:
 
     @classmethod
     def open(cls, folder: Path, *, rows: int | None = None) -> Tokenizer:
-        """Read a folder's tokenizer.json, vocab.txt, or vocab.json + merges.txt; no code is run and nothing is fetched.
+        """Read a folder's tokenizer.json, vocab.txt, vocab.json + merges.txt, SentencePiece model or GGUF file.
 
+        No code is run and nothing is fetched. Of a Marian folder this is the tokenizer of the source language.
         `rows` is the number of embeddings of the model; texts with ids beyond it raise InputError.
         """
         finish_save(folder)
-        pipeline, settings = read_tokenizer(Path(folder))
+        if (Path(folder) / "source.spm").is_file():
+            from regard.text.marian import MarianTokenizer
+
+            return MarianTokenizer.open_side(Path(folder), "source", rows=rows)
+        gguf = find_gguf(folder)
+        pipeline, settings = read_tokenizer(Path(folder)) if gguf is None else read_gguf_tokenizer(read_gguf(gguf))
         tokenizer = cls(pipeline, **settings)
         if rows is not None and tokenizer.size > rows:
             tokenizer._rows = rows
@@ -156,8 +167,8 @@ class Tokenizer:
 
     @staticmethod
     def exists(folder: Path) -> bool:
-        """Whether the folder has tokenizer files, which may still be invalid."""
-        return has_tokenizer(Path(folder))
+        """Whether the folder has tokenizer files, which may still be invalid, or is a GGUF file."""
+        return has_tokenizer(Path(folder)) or find_gguf(folder) is not None
 
     def encode(
         self, text: str, pair: str | None = None, *, add_special_tokens: bool = True, max_length: int | None = None
@@ -171,14 +182,14 @@ class Tokenizer:
         self, texts: Sequence[str | tuple[str, str]], *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> list[Encoding]:
         """Encode texts or pairs in parallel."""
-        encoded = self._encode(self._pipeline.encode_batch, texts, add_special_tokens)
+        encoded = self._encode("encode_batch", texts, add_special_tokens)
         return [encoding(item, max_length) for item in encoded]
 
     def ids_batch(
         self, texts: Sequence[str | tuple[str, str]], *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> tuple[list[list[int]], list[int]]:
         """Only the ids, and the number of tokens truncated from each text; faster than `encode_batch`."""
-        encoded = self._encode(self._pipeline.encode_batch_fast, texts, add_special_tokens)
+        encoded = self._encode("encode_batch_fast", texts, add_special_tokens)
         ids = [without(item.ids, cuts(item, max_length)) for item in encoded]
         return ids, [len(item) - len(row) for item, row in zip(encoded, ids, strict=True)]
 
@@ -187,7 +198,7 @@ class Tokenizer:
     ) -> list[tuple[list[int], list[int], int]]:
         """The ids and segments of each text or pair, and the number of tokens truncated; faster than `encode_batch`."""
         rows = []
-        for item in self._encode(self._pipeline.encode_batch_fast, texts, True):
+        for item in self._encode("encode_batch_fast", texts, True):
             removed = cuts(item, max_length)
             ids = without(item.ids, removed)
             rows.append((ids, without(item.type_ids, removed), len(item) - len(ids)))
@@ -203,7 +214,7 @@ class Tokenizer:
                     found = TokenIds(*words.encode(inputs, max_length))  # type: ignore[arg-type]
                 if self._rows is None or found.ids.max(initial=0) < self._rows:
                     return found
-        encoded = self._encode(self._pipeline.encode_batch_fast, texts, True)
+        encoded = self._encode("encode_batch_fast", texts, True)
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         rows = [item.ids for item in encoded]
         truncated = np.zeros_like(lengths)
@@ -218,13 +229,11 @@ class Tokenizer:
     def _word_cache(self) -> WordCache | None:
         return WordCache.of(self._pipeline)
 
-    def _encode(
-        self, encode: Callable[..., list[tokenizers.Encoding]], texts: Sequence[object], add_special_tokens: bool
-    ) -> list[tokenizers.Encoding]:
+    def _encode(self, method: str, texts: Sequence[object], add_special_tokens: bool) -> list[tokenizers.Encoding]:
         """Encode with a method of the pipeline. Raises InputError for ids without an embedding."""
         inputs = _inputs(texts)
         with refusing("the tokenizer failed on a text"):
-            encoded = encode(inputs, add_special_tokens=add_special_tokens)
+            encoded = self._run(method, inputs, add_special_tokens)
         if self._rows is None:
             return encoded
         # Checked here because a check on the GPU would synchronize.
@@ -235,6 +244,13 @@ class Tokenizer:
                 f"the tokenizer gives ids that the model has no vectors for: {named}{' and more' * (len(beyond) > 8)}; "
                 f"the model's vocabulary has {self._rows} entries. Use the tokenizer that belongs to the model"
             )
+        return encoded
+
+    def _run(self, method: str, inputs: Sequence[object], add_special_tokens: bool) -> list[tokenizers.Encoding]:
+        """Encode with a method of the pipeline."""
+        encoded: list[tokenizers.Encoding] = getattr(self._pipeline, method)(
+            inputs, add_special_tokens=add_special_tokens
+        )
         return encoded
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
@@ -272,6 +288,20 @@ class Tokenizer:
         """The highest id plus one: the number of embeddings that a model needs."""
         return max(self._pipeline.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
+    def apply_chat_template(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+        """The prompt for messages with "role" and "content", as transformers' method of this name returns it."""
+        if self.chat_template is None:
+            raise InputError(
+                "this model has no chat template, so it is not a chat model; use one that was tuned for instructions, "
+                "such as HuggingFaceTB/SmolLM2-135M-Instruct, or continue a prompt without --chat"
+            )
+        return render_chat(
+            self.chat_template,
+            messages,
+            special_tokens=self._special_tokens,
+            add_generation_prompt=add_generation_prompt,
+        )
+
     def files(self, *, max_length: int | None = None) -> dict[str, bytes]:
         """The files of a folder with this tokenizer, by name; WordPiece also has vocab.txt.
 
@@ -287,6 +317,8 @@ class Tokenizer:
             settings["do_lower_case"] = normalizer.lowercase
             settings["strip_accents"] = normalizer.strip_accents
             settings["tokenize_chinese_chars"] = normalizer.handle_chinese_chars
+        if self.chat_template is not None:
+            settings["chat_template"] = self.chat_template
         texts = {
             "tokenizer.json": self._pipeline.to_str(pretty=True),
             "tokenizer_config.json": json.dumps(settings, indent=2, ensure_ascii=False) + "\n",

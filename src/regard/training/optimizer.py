@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError, check_choice
 from regard.nn.attention import FusedProjection
+from regard.nn.block import FeedForward
 from regard.nn.stack import Stack
 from regard.training.shards import WholeMatrices, is_sharded, local_part
 
@@ -45,8 +46,8 @@ def build_optimizers(
     adam = torch.optim.AdamW(rest, lr=learning_rate, betas=betas, eps=eps, fused=kinds <= {"cpu", "cuda"})
     if not matrices:
         return [adam]
-    parts = sorted(set(matrices.values()))
-    split = [{"params": [p for p, count in matrices.items() if count == part], "parts": part} for part in parts]
+    parts = sorted(set(matrices.values()), key=str)
+    split = [{"params": [p for p, other in matrices.items() if other == part], "parts": part} for part in parts]
     return [Muon(split, lr=learning_rate, weight_decay=weight_decay), adam]
 
 
@@ -79,10 +80,10 @@ def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], rate: float) 
 class Muon(torch.optim.Optimizer):
     """Momentum with orthogonalized updates, for matrices only: all directions of a matrix move by the same amount.
 
-    A group's `parts` is the number of matrices in each of its parameters: 3 for a fused projection of queries, keys
-    and values. Matrices of one shape are processed together, so a step takes a few large products however deep the
-    model is, and it never waits for the device. Of a sharded model every process orthogonalizes its share of the
-    matrices, which it collects from the others.
+    A group's `parts` is the number of matrices in each of its parameters, 3 for a fused projection of queries, keys
+    and values, or their sizes if these differ. Matrices of one shape are processed together, so a step takes a few
+    large products however deep the model is, and it never waits for the device. Of a sharded model every process
+    orthogonalizes its share of the matrices, which it collects from the others.
     """
 
     def __init__(
@@ -143,7 +144,7 @@ class _Move:
 
     parameter: Tensor
     direction: Tensor
-    parts: int
+    parts: int | tuple[int, ...]
     learning_rate: float
 
 
@@ -151,13 +152,19 @@ def _add_orthogonalized(moves: Iterable[_Move]) -> None:
     """Move each parameter along its orthogonalized direction; matrices of one shape are processed together."""
     by_shape: dict[tuple[torch.Size, float], list[tuple[Tensor, Tensor]]] = defaultdict(list)
     for move in moves:
-        for matrix, direction in zip(move.parameter.chunk(move.parts), move.direction.chunk(move.parts), strict=True):
+        for matrix, direction in zip(
+            _split(move.parameter, move.parts), _split(move.direction, move.parts), strict=True
+        ):
             by_shape[matrix.shape, move.learning_rate].append((matrix, direction))
     for (shape, rate), pairs in by_shape.items():
         updates = orthogonalize(torch.stack([direction for _, direction in pairs])).to(pairs[0][0].dtype)
         # An orthogonal matrix has a root mean square of 1/sqrt(its longer side).
         scale = ADAM_RMS * math.sqrt(max(shape))
         torch._foreach_add_([matrix for matrix, _ in pairs], list(updates.unbind()), alpha=-rate * scale)
+
+
+def _split(parameter: Tensor, parts: int | tuple[int, ...]) -> tuple[Tensor, ...]:
+    return parameter.chunk(parts) if isinstance(parts, int) else torch.split(parameter, list(parts))
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
@@ -177,13 +184,15 @@ def orthogonalize(matrices: Tensor) -> Tensor:
     return x
 
 
-def _matrices(model: nn.Module) -> dict[nn.Parameter, int]:
-    """The weight matrices inside the model's layers, and how many matrices each holds."""
-    found: dict[nn.Parameter, int] = {}
+def _matrices(model: nn.Module) -> dict[nn.Parameter, int | tuple[int, ...]]:
+    """The weight matrices inside the model's layers, and how many matrices each holds, or their sizes."""
+    found: dict[nn.Parameter, int | tuple[int, ...]] = {}
     for stack in model.modules():
-        if isinstance(stack, Stack):
-            linear = [module for module in stack.modules() if isinstance(module, nn.Linear)]
-            found |= {
-                module.get_parameter("weight"): 3 if isinstance(module, FusedProjection) else 1 for module in linear
-            }
+        for module in stack.modules() if isinstance(stack, Stack) else ():
+            if isinstance(module, FusedProjection):
+                found[module.get_parameter("weight")] = 3 if len(set(module.sizes)) == 1 else module.sizes
+            elif isinstance(module, FeedForward) and module.gated:
+                found[module.inner.get_parameter("weight")] = 2
+            elif isinstance(module, nn.Linear):
+                found.setdefault(module.get_parameter("weight"), 1)
     return {parameter: parts for parameter, parts in found.items() if parameter.requires_grad}

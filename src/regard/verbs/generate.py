@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
 from regard.errors import InputError
 from regard.events import Event, Note, TextPiece
 from regard.generation_config import GenerationConfig
 from regard.known import DEFAULT_CAUSAL_LM
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, reads_files, verb
+from regard.verbs.base import (
+    DecodingPrecision,
+    ModelName,
+    Models,
+    Request,
+    argument,
+    decoding_precision_option,
+    model_option,
+    option,
+    reads_files,
+    verb,
+)
 
 if TYPE_CHECKING:
     from regard.inference.generation.text_generator import EncodedPrompt
@@ -24,7 +36,14 @@ EXCERPT = 40  # characters of the truncated beginning of a prompt that a note sh
 
 class GenerateRequest(Request, GenerationConfig):
     prompt: str = argument(help="The text to continue; - reads standard input.")
+    chat: bool = option(
+        False,
+        help="Answer the prompt with the model's chat template. The prompt is a message, or a JSON list of messages, "
+        'objects with "role" and "content".',
+    )
+    system: str | None = option(None, help="With --chat: the system message.", metavar="TEXT")
     model: ModelName = model_option(DEFAULT_CAUSAL_LM)
+    precision: DecodingPrecision = decoding_precision_option()
     candidates: bool = option(False, help="Record the candidates at every token, which the page shows.")
     trace: Path | None = option(
         None, help="Write every step of the search or of the samples to a .json or .html file.", metavar="FILE"
@@ -38,6 +57,18 @@ class GenerateRequest(Request, GenerationConfig):
         if value is not None and value.suffix.lower() not in (".json", ".html"):
             raise ValueError("expected a file name that ends in .json or .html")
         return value
+
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _write_messages(cls, value: object) -> object:
+        """Python and HTTP may give messages as a list."""
+        return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _check_system(self) -> Self:
+        if self.system is not None and not self.chat:
+            raise ValueError("system is for a chat; set chat")
+        return self
 
     @field_validator("prompt")
     @classmethod
@@ -58,7 +89,7 @@ class GenerateRequest(Request, GenerationConfig):
     http_limits={"max_new_tokens": 400, "num_beams": 16, "num_return_sequences": 16},
 )
 def generate(request: GenerateRequest, models: Models) -> Generator[Event, None, GenerateResult]:
-    """Generate text: a GPT continues the prompt, a T5 answers it. The text appears as it is generated.
+    """Generate text: a GPT continues the prompt, a T5 or a chat model answers it. The text appears as it is generated.
 
     The same seed gives the same texts, however many are requested. A generated text is likely, which does not make it
     true. Ctrl-C ends with the text so far; beam search has no text before it is done. With --candidates, --output
@@ -72,9 +103,15 @@ def generate(request: GenerateRequest, models: Models) -> Generator[Event, None,
     with ExitStack() as stack:
         # Before the model is loaded: a file that cannot be written must not cost that time.
         target = None if request.trace is None else stack.enter_context(replace_file(request.trace))
-        loaded = stack.enter_context(models.use(request.model))
+        loaded = stack.enter_context(models.use(request.model, precision=request.precision))
         generation = Generation(
-            loaded, request.prompt, request.config(), candidates=request.candidates, record_trace=target is not None
+            loaded,
+            request.prompt,
+            request.config(),
+            candidates=request.candidates,
+            record_trace=target is not None,
+            chat=request.chat,
+            system=request.system,
         )
         yield from _notes(generation.prompt, request.max_new_tokens)
         interrupted = False

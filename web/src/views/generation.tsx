@@ -8,7 +8,8 @@ import type { Arguments, Field, View } from "../view";
 import { thumbnails } from "../thumbnails";
 import { Column, drawing, table } from "./generation/column";
 import "./generation/generation.css";
-import { columnsOf, type ColumnValues, type Generation, isRandom, load, type Run, type SettingName, SETTINGS, toArguments } from "./generation/payload";
+import type { ChatMessage } from "../types";
+import { chatArguments, columnsOf, conversation, type ColumnValues, type Generation, isRandom, load, type Run, type SettingName, SETTINGS, toArguments } from "./generation/payload";
 
 const NAME = "generation";
 const MAX_TOKENS = 400;
@@ -43,7 +44,8 @@ const keyOf = (args: Arguments) => JSON.stringify(Object.entries(args).filter(([
 
 function argumentsOf({ runs }: Generation): Record<string, string> {
   const values = ({ settings, model }: Run) => ({ ...Object.fromEntries(SETTINGS.map((name) => [name, String(settings[name] ?? 0)])), model }) as unknown as ColumnValues;
-  return toArguments(runs[0]?.prompt ?? "", runs.map(values));
+  const messages = runs[0]?.messages;
+  return { ...toArguments(runs[0]?.prompt ?? "", runs.map(values)), ...(messages && chatArguments(messages)) };
 }
 
 function Show({ payload }: { payload: Generation }) {
@@ -58,7 +60,7 @@ function Show({ payload }: { payload: Generation }) {
   const stop = () => {
     const counts = payload.runs.map((one) => (one.running ? String(Math.max(1, one.progress?.done ?? one.tokens.length)) : String(one.settings.max_new_tokens)));
     const columns = columnsOf(args).map((column, number) => ({ ...column, max_new_tokens: counts[number]! }));
-    const shorter = toArguments(payload.runs[0]!.prompt, columns);
+    const shorter = { ...args, ...toArguments(args["prompt"] ?? "", columns) };
     stopped.set(
       keyOf(shorter),
       payload.runs.map((one) => !!one.running),
@@ -68,15 +70,17 @@ function Show({ payload }: { payload: Generation }) {
   const branch = (from: Run, ids: readonly number[]) => {
     setError("");
     act("branch", { model: from.model, prompt: from.prompt, ids }).then(
-      ({ prompt }) => run({ ...args, prompt }),
+      // The prompt of a chat is the text that the template made, which is continued as it is.
+      ({ prompt }) => run({ ...args, prompt, chat: "", system: "" }),
       (problem: Error) => setError(problem.message),
     );
   };
   const wasStopped = stopped.get(keyOf(args));
   return (
     <div class="generation">
-      {inStudio() && <GenerationForm key={formKey(args)} initial={args} running={running} run={run} stop={stop} />}
+      {inStudio() && <GenerationForm key={formKey(args)} initial={args} messages={conversation(payload.runs[0]!)} running={running} run={run} stop={stop} />}
       <ErrorMessage text={error} />
+      <Conversation messages={payload.runs[0]!.messages ?? []} />
       <div class={payload.runs.length > 1 ? "generation-columns" : "generation-alone"}>
         {payload.runs.map((one, number) => (
           <Column key={number} run={{ ...one, stopped: wasStopped?.[number] ?? false }} {...(inStudio() && { branch })} />
@@ -84,6 +88,21 @@ function Show({ payload }: { payload: Generation }) {
       </div>
       <p class="generation-caveat">{CAVEAT}</p>
     </div>
+  );
+}
+
+/** The messages of a chat; the answer is below, with its candidates. */
+function Conversation({ messages }: { messages: readonly ChatMessage[] }) {
+  if (!messages.length) return null;
+  return (
+    <ol class="generation-chat" aria-label="Messages">
+      {messages.map(({ role, content }, number) => (
+        <li key={number} class={role === "user" ? "generation-user" : ""}>
+          <span class="muted">{role}</span>
+          <p dir="auto">{content}</p>
+        </li>
+      ))}
+    </ol>
   );
 }
 
@@ -130,7 +149,7 @@ export const generation: View<Generation> = {
   submitLabel: "Run",
   fields: [
     { name: "prompt", label: "Prompt", lines: 3, start: PROMPTS["A story"]! },
-    ...[...SETTINGS, "second", "b_model", ...SETTINGS.map((name) => `b_${name}`)].map(setting),
+    ...["chat", "system", ...SETTINGS, "second", "b_model", ...SETTINGS.map((name) => `b_${name}`)].map(setting),
   ],
   load,
   Show,
@@ -140,6 +159,8 @@ export const generation: View<Generation> = {
 
 interface Props {
   readonly initial: Arguments;
+  /** Of a chat, with the answer. */
+  readonly messages: readonly ChatMessage[];
   readonly running: boolean;
   run(args: Arguments): void;
   stop(): void;
@@ -148,8 +169,11 @@ interface Props {
 const KEYS = "Enter starts a new line, Ctrl+Enter runs.";
 const SEEDS = 10_000; // "Another text" picks one of these
 
-function GenerationForm({ initial, running, run, stop }: Props) {
-  const [prompt, setPrompt] = useState(initial["prompt"] ?? "");
+function GenerationForm({ initial, messages, running, run, stop }: Props) {
+  const [chat, setChat] = useState(!!initial["chat"]);
+  const [system, setSystem] = useState(initial["system"] ?? "");
+  const [fresh, setFresh] = useState(!initial["chat"]); // no messages yet
+  const [prompt, setPrompt] = useState(initial["chat"] ? "" : (initial["prompt"] ?? ""));
   const [columns, setColumns] = useState(columnsOf(initial));
   const [first, second] = columns;
   const random = columns.some(isRandom);
@@ -159,17 +183,23 @@ function GenerationForm({ initial, running, run, stop }: Props) {
     const seed = String((Number(first!.seed) + step) % SEEDS);
     const next = columns.map((column) => ({ ...column, seed }));
     setColumns(next);
-    run(toArguments(prompt, next));
+    run(chat && !fresh ? { ...initial, seed } : request(next));
+  };
+  const request = (values: readonly ColumnValues[]): Arguments => {
+    if (!chat) return toArguments(prompt, values);
+    const before = fresh ? [] : messages.filter(({ role }) => role !== "system");
+    const all = [...(system ? [{ role: "system", content: system }] : []), ...before, { role: "user", content: prompt }];
+    return { ...toArguments(prompt, values), ...chatArguments(all) };
   };
   const submit = (event: Event) => {
     event.preventDefault();
-    run(toArguments(prompt, columns));
+    if (!chat || prompt) run(request(columns));
   };
   return (
     <form class="generation-form" aria-label="Prompt and settings" onSubmit={submit}>
       <div class="generation-prompt">
         <label class="field">
-          <span>Prompt</span>
+          <span>{chat ? "Message" : "Prompt"}</span>
           <textarea
             name="generation-prompt"
             rows={2}
@@ -184,6 +214,12 @@ function GenerationForm({ initial, running, run, stop }: Props) {
         </label>
         <ModelSelect class="field model" suffix={second ? " (first text)" : ""} value={first!.model} onSelect={(model) => change(0, { model })} />
       </div>
+      {chat && (
+        <label class="field">
+          <span>System message</span>
+          <input name="system" dir="auto" value={system} onInput={(event) => setSystem(event.currentTarget.value)} />
+        </label>
+      )}
       <p id="generation-keys" class="muted generation-hint">
         {KEYS}
       </p>
@@ -197,6 +233,14 @@ function GenerationForm({ initial, running, run, stop }: Props) {
         <button type="button" onClick={anotherText} disabled={!random} title={random ? "the same with another seed" : "beam search and temperature 0 always give the same text"}>
           Another text
         </button>
+        {chat && !fresh && (
+          <button type="button" onClick={() => setFresh(true)} title="the next message begins a conversation">
+            New chat
+          </button>
+        )}
+        <label title="the model's chat template makes a prompt of the messages">
+          <input type="checkbox" checked={chat} onChange={(event) => setChat(event.currentTarget.checked)} /> chat
+        </label>
         <label>
           <input type="checkbox" checked={!!second} onChange={(event) => setColumns(event.currentTarget.checked ? [first!, first!] : [first!])} /> two side by side
         </label>

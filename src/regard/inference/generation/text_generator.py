@@ -16,7 +16,7 @@ from torch import nn
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
 from regard.events import drain
-from regard.inference.causal_lm import begin_token
+from regard.inference.causal_lm import begin_token, prompt_ids
 from regard.inference.generation.beam_search import Beam, beam_search_steps, check_max_new_tokens
 from regard.inference.generation.decoder import Decoder, ReorderableState, as_decoder
 from regard.inference.generation.sampling import Sampling, sample
@@ -66,26 +66,29 @@ class TextGenerator:
         self.decoder: Decoder[ReorderableState] = as_decoder(model)
         if not can(model, "text-generation"):
             raise InputError(
-                f"expected a GPT-2 or a T5 to write with, and this is {describe_model(model)}; "
+                f"expected a model that generates text, such as a GPT-2, and this is {describe_model(model)}; "
                 "`regard translate` takes a translator"
             )
         self.model: Any = model
         self.continues = can(model, "causal-lm")
         end = model.config.eos_token_id
         self.end: int | None = self.tokenizer.eos_token_id if end is None else end
+        others = getattr(model.config, "other_eos_token_id", ())
+        self.ends = {self.end, self.tokenizer.eos_token_id, *others} - {None}
 
-    def encode_prompt(self, text: str, *, max_new_tokens: int) -> EncodedPrompt:
+    def encode_prompt(self, text: str, *, max_new_tokens: int, add_special_tokens: bool = True) -> EncodedPrompt:
         """Encode a prompt. New tokens get up to half of the model's context if the prompt is long; the prompt the rest.
 
-        An encoder-decoder has no limit. An empty prompt of a causal model becomes its begin token.
+        An encoder-decoder has no limit. An empty prompt of a causal model becomes its begin token. The text of a chat
+        template has its special tokens already.
         """
         check_max_new_tokens(max_new_tokens)
         if not self.continues:
             return EncodedPrompt(self.tokenizer.encode(text).ids, 0, "", max_new_tokens)
-        ids, context = (
-            self.tokenizer.encode(text, add_special_tokens=False).ids or self._begin(),
-            self.model.config.max_position_embeddings,
-        )
+        plain = not add_special_tokens
+        ids = self.tokenizer.encode(text, add_special_tokens=False).ids if plain else prompt_ids(self.tokenizer, text)
+        ids = ids or self._begin()
+        context = self.model.config.max_position_embeddings
         # The last generated token is not read again, so one more fits than the context holds.
         room = min(max_new_tokens, max(context + 1 - len(ids), context // 2, 1))
         cut = max(0, len(ids) + room - 1 - context)
@@ -183,7 +186,7 @@ class GenerationStream:
             for position, token in enumerate(tokens):
                 if token is not None and (piece := self._take(rows[position], streams[position], token)):
                     yield rows[position], piece
-                if streams[position].stopped:
+                if streams[position].stopped or token in generator.ends:
                     finished.add(position)
         for row, stream in zip(rows, streams, strict=True):
             if piece := self._close(row, stream, "length"):
@@ -193,7 +196,7 @@ class GenerationStream:
         """Add a token to a text and return the new text that is final."""
         text = self.texts[row]
         text.tokens.append(token)
-        if token == self._generator.end:
+        if token in self._generator.ends:
             return self._close(row, stream, "end")
         piece = stream.push(token)
         text.text += piece

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError, check_choice
 from regard.interpret.figure.figure_model import FigureInput, FigureModel
-from regard.nn.attention import Attention, attention_weights
+from regard.nn.attention import Attention, attention_weights, repeat_heads
 from regard.nn.block import Residual
 from regard.nn.embedding import TextEmbedding
 from regard.nn.masks import Context, Padded, attention_mask, select_rows
@@ -186,11 +186,9 @@ def _attention(
     keys = context.layout if memory is None else (context.memory_layout or Padded())
     if not isinstance(keys, Padded) or context.cache is not None:
         raise ValueError("without a mask or scaling, a model needs a padded batch and no cache")
-    query, key, value = (
-        one.unflatten(-1, (module.heads, -1)).transpose(1, 2)
-        for one in module.project(x, x if memory is None else memory)
-    )
-    mask = attention_mask(keys, query, query.shape[2], key.shape[2], causal=causal)
+    query, key, value = (part.transpose(1, 2) for part in module.heads_of(x, context))
+    key, value = repeat_heads(key, module.heads), repeat_heads(value, module.heads)
+    mask = attention_mask(keys, query, query.shape[2], key.shape[2], causal=causal, window=module.window)
     scale = module.score_scale(query) if scaled else 1.0
     weights = attention_weights(query, key, scale=scale, score=module.score, bias=context.bias, mask=mask)
     mixed = (weights.to(value.dtype) @ value).transpose(1, 2).flatten(-2)

@@ -18,6 +18,9 @@ from regard.nn.attention import HALF, Attention, FusedProjection, SeparateProjec
 from regard.nn.block import Block, FeedForward, Residual
 from regard.nn.cache import DecoderState, KVCache, LayerCache
 from regard.nn.embedding import RelativePositionBias
+from regard.nn.fast.int8_weights import Int8Weight
+from regard.nn.masks import attention_mask
+from regard.nn.rotary import Rotary
 from regard.nn.stack import Stack
 from regard.nn.training import Dropout
 
@@ -34,6 +37,7 @@ _SUPPORTED = {
         FeedForward,
         Residual,
         RelativePositionBias,
+        Rotary,
         Dropout,
     ),
     *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Embedding, nn.Identity),
@@ -65,13 +69,45 @@ class FusedStep:
 
     def __call__(self, x: Tensor, state: DecoderState) -> Tensor:
         """Map the vectors (B, W) of the tokens that `state` was extended by to the last hidden state (B, W)."""
-        bias = None if self.relative is None else self.relative(1, state.mask.shape[1]).to(x.dtype)
-        if not state.is_full:
-            mask = torch.zeros(state.mask.shape, dtype=x.dtype, device=x.device).masked_fill_(~state.mask, -torch.inf)
-            bias = mask[:, None, None] if bias is None else bias + mask[:, None, None]
+        step = _Step(state, None if self.relative is None else self.relative(1, state.mask.shape[1]), x.dtype)
         for layer, cache in zip(self.layers, state.cache.layers, strict=True):
-            x = layer(x, cache, state, bias)
+            x = layer(x, cache, step)
         return self.norm(x)
+
+
+class _Step:
+    """What the layers of one step share: the biases of the scores, by window, and the angles of rotary positions."""
+
+    def __init__(self, state: DecoderState, relative: Tensor | None, dtype: torch.dtype) -> None:
+        self.state, self.relative, self.dtype = state, relative, dtype
+        self.biases: dict[int | None, Tensor | None] = {}
+        self.rotations: dict[Rotary, tuple[Tensor, Tensor]] = {}
+
+    def bias(self, window: int | None) -> Tensor | None:
+        """Return what is added to the scores (B, H, 1, S) of attention with a window."""
+        if window not in self.biases:
+            keys = self.state.mask.shape[1]
+            mask = attention_mask(
+                self.state.layout,
+                self.state.mask,
+                1,
+                keys,
+                causal=True,
+                window=None if window is None or keys <= window + 1 else window,
+            )
+            bias = None if self.relative is None else self.relative.to(self.dtype)
+            if mask is not None:
+                hidden = torch.zeros(mask.shape, dtype=self.dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
+                hidden = hidden if hidden.ndim == 4 else hidden[None, None]
+                bias = hidden if bias is None else bias + hidden
+            self.biases[window] = bias
+        return self.biases[window]
+
+    def rotate(self, rotary: Rotary, x: Tensor) -> Tensor:
+        """Rotate x (B, H, D) at the position of each row's token."""
+        if rotary not in self.rotations:
+            self.rotations[rotary] = rotary.angles(self.state.lengths - 1)
+        return rotary.rotate(x, *self.rotations[rotary])
 
 
 class _LayerStep:
@@ -80,40 +116,54 @@ class _LayerStep:
         self.attended, self.fed = _norm(block.attended.norm), _norm(block.fed.norm)
         own = block.attention
         self.project, self.output = _linear(own.project, linear), _linear(own.output, linear)
-        self.heads, self.scale = own.heads, own.scale
+        self.heads, self.scale, self.window = own.heads, own.scale, own.window
+        self.query_norm = None if own.query_norm is None else _norm(own.query_norm)
+        self.key_norm = None if own.key_norm is None else _norm(own.key_norm)
+        self.rotary = own.positions if isinstance(own.positions, Rotary) else None
+        assert isinstance(own.project, FusedProjection)
+        query_size, key_size, _ = own.project.sizes
+        self.key_heads = self.heads * key_size // query_size
         self.cross = _CrossAttention(block, linear) if block.has_cross_attention else None
         self.inner, self.outer = _linear(block.ffn.inner, linear), _linear(block.ffn.outer, linear)
-        self.gate = None if block.ffn.gate is None else _linear(block.ffn.gate, linear)
-        self.activation = block.ffn.activation
+        self.activate = block.ffn.activate
 
-    def __call__(self, x: Tensor, cache: LayerCache, state: DecoderState, bias: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
         if self.first:
-            x = x + self._attend(self.attended(x), cache.self_attention, bias)
+            x = x + self._attend(self.attended(x), cache.self_attention, step)
             if self.cross is not None:
-                x = x + self.cross(self.cross.norm(x), cache.cross_attention, state)
+                x = x + self.cross(self.cross.norm(x), cache.cross_attention, step.state)
             return x + self._feed(self.fed(x))
-        x = self.attended(x + self._attend(x, cache.self_attention, bias))
+        x = self.attended(x + self._attend(x, cache.self_attention, step))
         if self.cross is not None:
-            x = self.cross.norm(x + self.cross(x, cache.cross_attention, state))
+            x = self.cross.norm(x + self.cross(x, cache.cross_attention, step.state))
         return self.fed(x + self._feed(x))
 
-    def _attend(self, x: Tensor, cache: KVCache, bias: Tensor | None) -> Tensor:
-        rows = len(x)
-        query, key, value = self.project(x).view(rows, 3, self.heads, 1, -1).unbind(1)
-        key, value = cache.extend(key, value)
+    def _attend(self, x: Tensor, cache: KVCache, step: _Step) -> Tensor:
+        rows, key_heads = len(x), self.key_heads
+        projected = self.project(x).view(rows, self.heads + 2 * key_heads, -1)
+        query, key, value = torch.split(projected, [self.heads, key_heads, key_heads], dim=1)
+        query = query if self.query_norm is None else self.query_norm(query)
+        key = key if self.key_norm is None else self.key_norm(key)
+        if self.rotary is not None:
+            query, key = step.rotate(self.rotary, query), step.rotate(self.rotary, key)
+        key, value = cache.extend(key.unsqueeze(2), value.unsqueeze(2))
+        bias = step.bias(self.window)
+        # The heads that share a key head are its queries.
+        grouped = query.reshape(rows, key_heads, self.heads // key_heads, -1)
+        if bias is not None and bias.shape[1] != 1:
+            bias = bias.view(len(bias), *grouped.shape[1:3], -1)
         scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
         if x.dtype in HALF or rows == 1:
-            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
+            mixed = F.scaled_dot_product_attention(grouped, key, value, attn_mask=bias, scale=scale)
         else:  # for several rows with one query each, two products are faster than the fused kernel
-            flat = (query * scale).view(-1, 1, query.shape[-1])
-            scores = torch.bmm(flat, key.flatten(0, 1).transpose(1, 2)).view(rows, self.heads, 1, -1)
+            flat = (grouped * scale).flatten(0, 1)
+            scores = torch.bmm(flat, key.flatten(0, 1).transpose(1, 2)).view(*grouped.shape[:3], -1)
             weights = (scores if bias is None else scores + bias).softmax(-1)
             mixed = torch.bmm(weights.flatten(0, 1), value.flatten(0, 1))
         return self.output(mixed.reshape(rows, -1))
 
     def _feed(self, x: Tensor) -> Tensor:
-        inner = self.activation(self.inner(x))
-        return self.outer(inner if self.gate is None else inner * self.gate(x))
+        return self.outer(self.activate(self.inner(x)))
 
 
 class _CrossAttention:
@@ -138,6 +188,8 @@ class _CrossAttention:
 def _linear(module: nn.Module, linear: Linear) -> Function:
     assert isinstance(module, nn.Linear)
     weight, bias = module.weight, module.bias
+    if isinstance(weight, Int8Weight):
+        return lambda x: weight.linear(x, bias)
     return lambda x: linear(x, weight, bias)
 
 

@@ -96,12 +96,12 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 class InferenceProjection(nn.Module):
     """`FusedProjection` with a linear layer for inference."""
 
-    def __init__(self, linear: nn.Module) -> None:
+    def __init__(self, linear: nn.Module, sizes: tuple[int, int, int]) -> None:
         super().__init__()
-        self.linear = linear
+        self.linear, self.sizes = linear, sizes
 
     def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = self.linear(x).chunk(3, dim=-1)
+        query, key, value = self.linear(x).split(self.sizes, dim=-1)
         return query, key, value
 
 
@@ -154,25 +154,20 @@ def _block(block: Block, linear_class: Callable[..., nn.Module]) -> Block:
         if isinstance(module, FeedForward):
             return _feed_forward(module, linear_class)
         if isinstance(module, FusedProjection):
-            return InferenceProjection(linear_class(module))
+            return InferenceProjection(linear_class(module), module.sizes)
         return linear_class(module) if type(module) is nn.Linear else None
 
     return _with_children(block, replace)
 
 
 def _feed_forward(module: FeedForward, linear_class: Callable[..., nn.Module]) -> FeedForward:
-    """The activation becomes part of the first layer."""
+    """The activation becomes part of the first layer, unless the layer is gated."""
     name = next((name for name, function in ACTIVATIONS.items() if function is module.activation), None)
-    if name not in FUSED_ACTIVATIONS:
+    if module.gated or name not in FUSED_ACTIVATIONS:
         return _with_children(module, lambda one: linear_class(one) if type(one) is nn.Linear else None)
     twin = copy.copy(module)
-    gate = None if module.gate is None else linear_class(module.gate)
-    twin._modules = {
-        **module._modules,
-        "inner": linear_class(module.inner, name),
-        "outer": linear_class(module.outer),
-        "gate": gate,
-    }
+    inner, outer = linear_class(module.inner, name), linear_class(module.outer)
+    twin._modules = {**module._modules, "inner": inner, "outer": outer}
     twin.activation = _identity
     return twin
 

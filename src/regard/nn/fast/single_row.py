@@ -230,10 +230,14 @@ class _Product:
 
 
 def _supports_block(block: nn.Module) -> bool:
-    if not isinstance(block, Block) or block.has_cross_attention or block.ffn.gate is not None:
+    if not isinstance(block, Block) or block.has_cross_attention or block.ffn.gated:
         return False
     own, ffn, linear = block.attention, block.ffn, (nn.Linear, FusedProjection)
     if not (isinstance(own.project, FusedProjection) and isinstance(own.output, linear) and own.score is None):
+        return False
+    if len(set(own.project.sizes)) > 1 or own.window is not None:
+        return False
+    if any(module is not None for module in (own.positions, own.query_norm, own.key_norm)):
         return False
     inner = own.output.in_features
     return (

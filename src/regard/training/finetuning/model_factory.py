@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import require_tokenizer
+from regard.checkpoints.loading import heads_of
+from regard.data.image_processor import ImageProcessor
 from regard.errors import InputError
 from regard.models import Vit, VitConfig
 from regard.models.family import can, family_name
@@ -19,7 +21,7 @@ from regard.nn.training import normal_init
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch
 from regard.tasks.fine_tuned_model import MAX_LENGTH, FineTunedModel
-from regard.tasks.image_classification import ImageClassifier, ImageTransform
+from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.task import LossFunction, Task, TaskInput
 from regard.text import Tokenizer
@@ -91,7 +93,7 @@ class ModelFactory:
         self.length = min(length or task.max_length, positions)
 
     @property
-    def rows(self) -> InputBuilder | ImageTransform:
+    def rows(self) -> InputBuilder | ImageProcessor:
         """Converts examples to model inputs."""
         assert self.tokenizer is not None
         return InputBuilder(self.tokenizer, family=family_name(self.encoder), max_length=self.length)
@@ -114,27 +116,29 @@ class ImageModelFactory(ModelFactory):
     """Makes Vision Transformers: with new weights, or a pretrained one with a new layer for the classes."""
 
     def __init__(
-        self, task: Task[Any], frame: ImageTransform, vision: VisionSection, *, encoder: Vit | None = None
+        self, task: Task[Any], processor: ImageProcessor, vision: VisionSection, *, encoder: Vit | None = None
     ) -> None:
         self.task, self.tokenizer, self.length = task, None, 0
-        self.frame, self.vision, self.pretrained = frame, vision, encoder
+        self.processor, self.vision, self.pretrained = processor, vision, encoder
 
     @property
-    def rows(self) -> ImageTransform:
-        return self.frame
+    def rows(self) -> ImageProcessor:
+        return self.processor
 
     def new_model(self, seed: int) -> ImageClassifier:
         torch.manual_seed(seed)
         if self.pretrained is None:
             return ImageClassifier(Vit(self._config()), shift=self.vision.max_shift)
         model = copy.deepcopy(self.pretrained)
+        for head in heads_of(model):  # those of another task
+            setattr(model, head, None)
         model.classifier = nn.Linear(model.config.hidden_size, self.task.num_outputs)
         model.config = replace(model.config, num_labels=self.task.num_outputs)
         normal_init(model.classifier)
         return ImageClassifier(model, shift=self.vision.max_shift)
 
     def _config(self) -> VitConfig:
-        vision, frame = self.vision, self.frame
+        vision, processor = self.vision, self.processor
         if vision.hidden_size % vision.num_attention_heads:
             raise InputError(
                 f"vision.num_attention_heads is {vision.num_attention_heads}, which does not divide "
@@ -142,9 +146,9 @@ class ImageModelFactory(ModelFactory):
             )
         return VitConfig(
             **vision.model_dump(exclude={"patch_size", "max_shift"}),
-            image_size=(frame.height, frame.width),
+            image_size=processor.image_size,
             patch_size=(vision.patch_size, vision.patch_size),
-            num_channels=frame.channels,
+            num_channels=processor.num_channels,
             num_labels=self.task.num_outputs,
         )
 

@@ -1,7 +1,7 @@
 // The payload of the generation view, and the requests that make it.
 import { runVerb, type VerbEvent } from "../../api";
 import { quoted } from "../../format";
-import type { GenerationRun, Progress } from "../../types";
+import type { ChatMessage, GenerationRun, Progress } from "../../types";
 import type { Arguments, ViewOf } from "../../view";
 
 export type Run = GenerationRun & {
@@ -70,10 +70,25 @@ export function toArguments(prompt: string, columns: readonly ColumnValues[]): R
   return args;
 }
 
-function toRequest(prompt: string, column: ColumnValues): object {
+/** The arguments of a chat: the prompt is a message, or a JSON list of messages if there are several. */
+export function chatArguments(messages: readonly ChatMessage[]): Record<string, string> {
+  const system = messages[0]?.role === "system" ? messages[0].content : "";
+  const others = messages.slice(system ? 1 : 0);
+  const alone = others.length === 1 && others[0]!.role === "user";
+  return { chat: "on", prompt: alone ? others[0]!.content : JSON.stringify(others), ...(system && { system }) };
+}
+
+/** The messages of a chat with the answer, if it is complete. */
+export function conversation({ messages, tokens, running }: Run): readonly ChatMessage[] {
+  const answer = tokens.map(({ text }) => text).join("");
+  return running || !messages ? (messages ?? []) : [...messages, { role: "assistant", content: answer }];
+}
+
+function toRequest(args: Arguments, column: ColumnValues): object {
   const searching = Number(column.num_beams) > 1;
   const settings = Object.entries(column).filter(([name, value]) => !(searching && SAMPLING.includes(name)) && !(name === "top_k" && value === "0"));
-  return { ...Object.fromEntries(settings), prompt, candidates: true, ...(searching && { num_return_sequences: column.num_beams }) };
+  const chat = args["chat"] ? { chat: true, ...(args["system"] && { system: args["system"] }) } : {};
+  return { ...Object.fromEntries(settings), ...chat, prompt: args["prompt"] ?? "", candidates: true, ...(searching && { num_return_sequences: column.num_beams }) };
 }
 
 /** Generates the texts of the columns at the same time; `show` displays them as they grow. */
@@ -91,7 +106,7 @@ export async function load(args: Arguments, show: (payload: Generation) => void,
       partial[number] = updated(partial[number], event);
       if (columns.every((_, at) => partial[at] ?? results[at])) show(merged());
     };
-    results[number] = await runVerb<Generation>("generate", toRequest(args["prompt"] ?? "", column), onEvent, signal);
+    results[number] = await runVerb<Generation>("generate", toRequest(args, column), onEvent, signal);
   };
   await Promise.all(columns.map(generate));
   return merged();

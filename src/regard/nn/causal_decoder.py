@@ -1,0 +1,67 @@
+"""The base class of causal language models: a decoder that continues a text token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.nn.cache import DecoderState, StackCache
+from regard.nn.embedding import TextEmbedding
+from regard.nn.masks import Context, Layout, Padded
+from regard.nn.stack import Stack
+
+
+class CausalDecoder(nn.Module):
+    """Subclasses define `embedding` and `decoder`, and `output_weight` if it is not tied to the embedding.
+
+    `model(ids, layout)` returns the last hidden state, `model.logits(hidden)` the logits of the next token.
+    """
+
+    embedding: TextEmbedding
+    decoder: Stack
+
+    def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
+        """Yield every hidden state, the embedding output first."""
+        layout = layout or Padded()
+        return self.decoder.states(self.embedding(ids, layout), layout)
+
+    def forward(self, ids: Tensor, layout: Layout | None = None) -> Tensor:
+        layout = layout or Padded()
+        hidden: Tensor = self.decoder(self.embedding(ids, layout), layout)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self.output_weight)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The matrix (V, W) of the output layer, tied to the embedding."""
+        return self.embedding.tokens.weight
+
+    def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, DecoderState]:
+        """Read prompts (B, T), padded on the right; return the logits (B, V) of the next token and the state."""
+        mask = None if layout is None else layout.mask
+        mask = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
+        if not bool(mask[:, 0].all()):
+            raise ValueError("prompts must be padded on the right: each row must begin with a token")
+        state = DecoderState(StackCache(len(self.decoder.layers)), mask, is_full=bool(mask.all()))
+        hidden = self.decoder(self.embedding(ids, state.layout), Context(state.layout, cache=state.cache))
+        last = hidden[torch.arange(len(ids), device=ids.device), state.lengths - 1]
+        return self.logits(last), state
+
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Append tokens (B,), one per row; return the logits (B, V) of the next token and the state."""
+        start = state.lengths[:, None]
+        x = self.embed_next(tokens, state)
+        hidden = self.decoder(x, Context(state.layout, cache=state.cache, start=start))
+        return self.logits(hidden[:, -1]), state
+
+    def embed_next(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        """Extend the state by the tokens (B,) and return their vectors (B, 1, W)."""
+        start = state.lengths[:, None]
+        state.extend(1)
+        x: Tensor = self.embedding(tokens[:, None], state.layout, start=start)
+        return x
