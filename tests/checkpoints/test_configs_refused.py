@@ -37,7 +37,7 @@ def test_unsupported_activation(document: dict[str, Any], message: str) -> None:
     [
         ("bret", "model_type is 'bret', which Regard does not know; did you mean 'bert'"),
         ("distillbert", "did you mean 'distilbert'"),
-        ("llama", "model_type is 'llama', .*choices: bert, distilbert, gpt2, regard-elmo, "),
+        ("llama", "model_type is 'llama', .*choices: bert, clip, deit, distilbert, gpt2, regard-elmo, "),
         ("elmo", "model_type is 'elmo', .*did you mean 'regard-elmo'"),
         (None, "model_type is None, "),
         (["bert"], r"model_type is \['bert'\], "),

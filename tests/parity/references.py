@@ -18,7 +18,7 @@ import regard
 from regard.nn.masks import Padded
 
 __all__ = [
-    *("DECODERS", "DIFFERENCES", "LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "close", "ids", "pair_of"),
+    *("DECODERS", "DIFFERENCES", "LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "clip_ids", "close", "ids", "pair_of"),
     *("randomized", "remove_padding"),
 ]
 
@@ -92,6 +92,39 @@ _VIT = {
     "patch_size": (4, 3),
     **_EAGER,
 }
+_CLIP = {
+    "vision_config": {
+        "hidden_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 37,
+        "num_channels": 3,
+        "image_size": 10,
+        "patch_size": 4,
+        "projection_dim": 11,
+    },
+    "text_config": {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 20,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 5,
+        "intermediate_size": 31,
+        "max_position_embeddings": 22,
+        "bos_token_id": 50,
+        "eos_token_id": 51,
+        "projection_dim": 11,
+    },
+    "projection_dim": 11,
+    **_EAGER,
+}
+
+
+def _legacy_clip() -> transformers.PreTrainedModel:
+    """A CLIP of the time when configurations had a wrong id of the end token, and with another activation."""
+    text = _CLIP["text_config"] | {"eos_token_id": 2, "hidden_act": "gelu"}  # type: ignore[operator]
+    vision = _CLIP["vision_config"] | {"hidden_act": "gelu", "layer_norm_eps": 1e-3}  # type: ignore[operator]
+    settings = _CLIP | {"text_config": text, "vision_config": vision}
+    return transformers.CLIPModel(transformers.CLIPConfig(**settings))
 
 
 def _untied_t5() -> transformers.PreTrainedModel:
@@ -185,6 +218,11 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
         transformers.ViTConfig(**_VIT | {"image_size": 10, "patch_size": 4}, hidden_act="gelu_new"),
         add_pooling_layer=False,
     ),
+    "deit": lambda: transformers.DeiTForImageClassificationWithTeacher(transformers.DeiTConfig(**_VIT, num_labels=7)),
+    "deit-plain": lambda: transformers.DeiTForImageClassification(transformers.DeiTConfig(**_VIT, num_labels=7)),
+    "deit-bare": lambda: transformers.DeiTModel(transformers.DeiTConfig(**_VIT)),
+    "clip": lambda: transformers.CLIPModel(transformers.CLIPConfig(**_CLIP)),
+    "clip-legacy": _legacy_clip,
 }
 
 
@@ -229,6 +267,15 @@ def ids(*, seed: int = 1, padding: int = 0) -> tuple[Tensor, Padded]:
     layout = Padded.from_lengths(LENGTHS)
     assert layout.mask is not None
     return tokens.masked_fill(~layout.mask, padding), layout
+
+
+def clip_ids() -> tuple[Tensor, Padded]:
+    """A right-padded batch of LENGTHS that CLIP's tokenizer could make: each text ends with the highest id."""
+    tokens, layout = ids()
+    tokens = tokens.clamp(max=49)
+    tokens[:, 0] = 50
+    tokens[torch.arange(len(LENGTHS)), torch.tensor(LENGTHS) - 1] = 51
+    return tokens, layout
 
 
 def remove_padding(x: Tensor, layout: Padded) -> Tensor:

@@ -14,20 +14,26 @@ from torch import Tensor, nn
 from regard.checkpoints.files import read_tensors
 from regard.checkpoints.loading import entries, fitted, from_theirs, names_of
 from regard.nn.masks import Layout, Packed
-from tests.parity.references import DECODERS, LENGTHS, Pair, close, ids, remove_padding
+from tests.parity.references import DECODERS, LENGTHS, Pair, clip_ids, close, ids, remove_padding
 from tests.parity.test_t5 import TARGET_LENGTHS, targets
 
 Pairs = Callable[[str], Pair]
 ENCODERS = ["bert", "bert-bare", "bert-masked", "bert-next", "distilbert", "roberta", "roberta-bare"]
 CAUSAL = [name for name in DECODERS if not name.endswith("bare")]
 TEXT = [*ENCODERS, *CAUSAL, "t5", "t5-untied", "t5-gelu"]
+IMAGES = ["vit", "deit", "deit-plain"]
 PIXELS = torch.randn(3, 2, 8, 12, generator=torch.Generator().manual_seed(4)).double()
+SQUARES = torch.randn(3, 3, 10, 10, generator=torch.Generator().manual_seed(4)).double()
 
 
 def their_outputs(name: str, pair: Pair) -> list[Tensor]:
     """All outputs of the model, without padding."""
-    if name == "vit":
+    if name in IMAGES:
         return [pair.theirs(PIXELS).logits]
+    if name == "clip":
+        tokens, layout = clip_ids()
+        assert layout.mask is not None
+        return [pair.theirs(tokens, SQUARES, attention_mask=layout.mask.long()).logits_per_image]
     tokens, layout = ids(padding=pair.theirs.config.pad_token_id or 0)
     assert layout.mask is not None
     if name.startswith("t5"):
@@ -47,10 +53,16 @@ def their_outputs(name: str, pair: Pair) -> list[Tensor]:
 
 def our_outputs(name: str, pair: Pair, *, packed: bool) -> list[Tensor]:
     model = pair.ours
-    if name == "vit":
-        return [model.classifier(model(PIXELS)[:, 0])]
+    layout: Layout
+    if name in IMAGES:
+        return [model.logits(model(PIXELS))]
+    if name == "clip":
+        tokens, padded = clip_ids()
+        layout = Packed.from_lengths(LENGTHS) if packed else padded
+        texts = model.encode_text(remove_padding(tokens, padded) if packed else tokens, layout)
+        return [model.logits_per_image(model.encode_image(SQUARES), texts)]
     tokens, padded = ids(padding=pair.theirs.config.pad_token_id or 0)
-    layout: Layout = Packed.from_lengths(LENGTHS) if packed else padded
+    layout = Packed.from_lengths(LENGTHS) if packed else padded
     tokens = remove_padding(tokens, padded) if packed else tokens
     if name.startswith("t5"):
         words, target_layout = targets()
@@ -89,7 +101,7 @@ def their_parameters(pair: Pair) -> dict[str, nn.Parameter]:
     return {name: next(p for p in parameters if torch.equal(p, tensor)) for name, tensor in tensors.items()}
 
 
-@pytest.mark.parametrize(("name", "packed"), [*product(TEXT, [False, True]), ("vit", False)])
+@pytest.mark.parametrize(("name", "packed"), [*product([*TEXT, "clip"], [False, True]), *product(IMAGES, [False])])
 def test_every_gradient(pair: Pairs, name: str, packed: bool) -> None:
     one = in_float64(pair(name))
     theirs = their_parameters(one)
@@ -103,6 +115,7 @@ def test_every_gradient(pair: Pairs, name: str, packed: bool) -> None:
     for (ours, _), gradient in zip(one.ours.named_parameters(), found, strict=True):
         wanted = from_theirs(names, ours, [expected[part] for part in table[ours]])
         assert wanted.abs().max() > 1e-3, f"{ours} has no gradient to compare"
-        # For any dtype of the model, transformers computes RMS norms, rotary positions and ViT's softmax in float32.
+        # For any dtype of the model, transformers computes RMS norms, rotary positions and the softmax of image models
+        # in float32.
         exact = name.startswith(("bert", "distilbert", "roberta", "gpt2"))
         close(gradient, wanted, 1e-9 if exact else 1e-4)

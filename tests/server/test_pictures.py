@@ -27,6 +27,7 @@ from regard.server.studio import MAX_IMAGE_BYTES, MAX_IMAGES
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
 
+from tests.inference.folders import tiny_clip
 from tests.server.conftest import BEARER, create_app, download, watched
 
 
@@ -90,6 +91,19 @@ def test_maps_equal_the_librarys(client: TestClient, vit: str, cat: Path) -> Non
     )
     assert payload["grid"] == [2, 3] and payload["image"].startswith("data:image/png;base64,")
     assert "--image 'my cat.png'" in payload["cli"]
+
+
+def test_an_uploaded_picture_is_compared_with_texts(cat: Path, tmp_path: Path) -> None:
+    clip = str(tiny_clip(tmp_path))
+    registry = ModelRegistry([clip])
+    registry.start().join()
+    client = TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
+    image = send(client, cat.read_bytes(), "my cat.png").json()["image"]
+    found = client.post("/v1/similarity", json={"model": clip, "image": image, "texts": ["a cat", "a dog"]}).json()
+    expected = regard.similarity(cat, ["a cat", "a dog"], model=clip)
+    assert found["texts"] == expected.to_dict()["texts"] and "/" not in found["image"]
+    refused = client.post("/v1/similarity", json={"model": clip, "image": str(cat), "texts": ["a cat"]})
+    assert refused.status_code == 400 and "expected an image that was sent" in refused.json()["error"]
 
 
 def test_unusable_pictures_are_errors(client: TestClient, vit: str, tiny_bert_folder: Path) -> None:

@@ -138,7 +138,8 @@ def _read(document: Mapping[str, object], family: Family, file: FileFormat, path
             raise InputError(
                 f"{path}: {key} is {_short(document[key])}; Regard's {family.name} supports only {value!r}"
             )
-    fields: dict[str, Any] = {ours: document[key] for ours, key in file.keys.items() if document.get(key) is not None}
+    found = {ours: _find(document, key, path) for ours, key in file.keys.items()}
+    fields: dict[str, Any] = {ours: value for ours, value in found.items() if value is not None}
     required = [name for name in SIZES if name in file.keys and name not in file.optional]
     missing = [file.keys[name] for name in required if name not in fields]
     if missing:
@@ -147,13 +148,29 @@ def _read(document: Mapping[str, object], family: Family, file: FileFormat, path
         file.read(fields, document)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    if "hidden_act" in fields:
-        name = str(fields["hidden_act"])
+    for field in _activations(fields):
+        name = str(fields[field])
         if name not in TRANSFORMERS_ACTIVATIONS:
             hint = suggest(name[:60], TRANSFORMERS_ACTIVATIONS)
-            raise InputError(f"{path}: {(key := file.keys['hidden_act'])} is {_short(document[key])}; {hint}")
-        fields["hidden_act"] = TRANSFORMERS_ACTIVATIONS[name]
+            raise InputError(f"{path}: {file.keys[field]} is {_short(found[field])}; {hint}")
+        fields[field] = TRANSFORMERS_ACTIVATIONS[name]
     return fields
+
+
+def _activations(fields: Collection[str]) -> list[str]:
+    """The fields that name an activation: hidden_act, text_hidden_act."""
+    return [name for name in fields if name.endswith("hidden_act")]
+
+
+def _find(document: Mapping[str, object], key: str, path: Path) -> object:
+    """The value of a key of config.json, None if it is missing."""
+    *sections, last = key.split(".")
+    for section in sections:
+        inner = document.get(section) or {}
+        if not isinstance(inner, dict):
+            raise InputError(f"{path}: {section} is {_short(inner)}; expected an object with settings")
+        document = inner
+    return document.get(last)
 
 
 def _check(config: Any, path: Path, theirs: Mapping[str, str]) -> None:
@@ -168,7 +185,7 @@ def _check(config: Any, path: Path, theirs: Mapping[str, str]) -> None:
                 raise InputError(f"{path}: {key} is {number}; it must be between {low} and {high}")
         if "dropout" in name and not 0 <= value < 1:
             raise InputError(f"{path}: {key} is {value}; it must be at least 0 and below 1")
-        if name == "layer_norm_eps" and not 0 < value < 1:
+        if name.endswith("layer_norm_eps") and not 0 < value < 1:
             raise InputError(f"{path}: {key} is {value}; it must be between 0 and 1")
     heads = values.get("num_attention_heads")
     if heads and "head_dim" not in values and values["hidden_size"] % heads:
@@ -205,9 +222,14 @@ def _document(config: Any, *, heads: Collection[str], dtype: str) -> dict[str, A
     file = get_family(name).file_format
     if file is None:
         return {"model_type": NATIVE + name, "dtype": dtype, **fields}
-    document = {key: fields[ours] for ours, key in file.keys.items()}
-    document |= {"model_type": name, "dtype": dtype, "architectures": [file.architecture(heads)]}
-    activation = next(theirs for theirs, ours in TRANSFORMERS_ACTIVATIONS.items() if ours == fields["hidden_act"])
-    document[file.keys["hidden_act"]] = activation
+    names = {ours: theirs for theirs, ours in reversed(TRANSFORMERS_ACTIVATIONS.items())}
+    values = {**fields, **{field: names[fields[field]] for field in _activations(fields)}}
+    document: dict[str, Any] = {"model_type": name, "dtype": dtype, "architectures": [file.architecture(heads)]}
+    for ours, key in file.keys.items():
+        section, last = document, key
+        while "." in last:
+            first, _, last = last.partition(".")
+            section = section.setdefault(first, {})
+        section[last] = values[ours]
     file.write(document, fields)
     return document

@@ -25,6 +25,7 @@ Capability = Literal[
     "text-generation",  # continues a prompt
     "translation",  # trained on sentence pairs, with one vocabulary per language
     "image",  # reads pixels
+    "image-text",  # gives images and texts vectors in one space
     "fine-tuning",  # takes a task head
     "pooling",  # has a pooler
     "segments",  # distinguishes the texts of a pair
@@ -60,8 +61,9 @@ class TensorNames:
     `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
     (ours, theirs) to the names inside one layer. `heads` are optional. `copies` names tensors that a file may store
     twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of matrices
-    that the file stores transposed. Several names of theirs are parts of one tensor of ours, of equal size unless
-    `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for weight or bias, `{base}` for the prefix.
+    that the file stores transposed, `squeezed` those of tensors (1, T, W) that it stores without dimensions of size 1.
+    Several names of theirs are parts of one tensor of ours, of equal size unless `qkv_sizes` gives the sizes of
+    queries, keys and values. `{p}` stands for weight or bias, `{base}` for the prefix.
     """
 
     prefix: str = ""
@@ -71,6 +73,7 @@ class TensorNames:
     copies: Mapping[str, str] = field(default_factory=dict)
     buffers: str = NOTHING
     transposed: str = NOTHING
+    squeezed: str = NOTHING
     qkv_sizes: tuple[int, int, int] | None = None
 
 
@@ -97,6 +100,7 @@ def _unchanged(*_: Any) -> None:
 class FileFormat:
     """The file format of a family in transformers: config.json keys by field name, required values and tensor names.
 
+    A dot in a key leads into a section: "text_config.hidden_size".
     `read(fields, document)` completes the fields read from config.json; `write(document, fields)` completes a new one.
     `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification. `task_heads` maps
     these classes to the names of the head's layers; a task with one vector per text whose class is missing is stored
@@ -154,6 +158,7 @@ class Family:
     capabilities: frozenset[Capability]
     stacks: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
+    image_processor: Mapping[str, object] = field(default_factory=dict)  # defaults of preprocessor_config.json
     pooler_activation: Literal["tanh", "relu"] = "tanh"  # of a new pooler
     num_separators: int = 1  # [SEP] tokens between the texts of a pair
     checkpoints: tuple[Checkpoint, ...] = ()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -16,10 +17,17 @@ from regard.nn.kernels import fused_add_norm, fused_linear_gelu
 from regard.nn.masks import Context, Layout, select_rows
 from regard.nn.training import Dropout
 
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """The approximation of GELU that CLIP was trained with."""
+    return x * torch.sigmoid(1.702 * x)
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "quick-gelu": quick_gelu,
     "silu": F.silu,
 }
 TRANSFORMERS_ACTIVATIONS = {  # transformers' names; of several for one function the first is written
@@ -27,6 +35,7 @@ TRANSFORMERS_ACTIVATIONS = {  # transformers' names; of several for one function
     "gelu_python": "gelu",
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
+    "quick_gelu": "quick-gelu",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import InputError
 from regard.files.file_input import read_file
@@ -31,10 +31,11 @@ BERT = {
     "unk_token": "[UNK]",
 }
 GPT2 = {"unk_token": "<|endoftext|>", "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
+CLIP = GPT2 | {"bos_token": "<|startoftext|>", "pad_token": "<|endoftext|>"}
 T5 = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
 ROBERTA = T5 | {"mask_token": "<mask>", "cls_token": "<s>", "sep_token": "</s>", "bos_token": "<s>"}
 # The first of these tokens that is in the vocabulary determines the family.
-FAMILIES = {"[CLS]": BERT, "<mask>": ROBERTA, "<|endoftext|>": GPT2, "<pad>": T5}
+FAMILIES = {"[CLS]": BERT, "<mask>": ROBERTA, "<|startoftext|>": CLIP, "<|endoftext|>": GPT2, "<pad>": T5}
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,9 @@ def read_text(path: Path) -> str:
 
 EXPECTED = "tokenizer.json, vocab.txt, or vocab.json and merges.txt"
 SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+WORD_END = "</w>"  # ends the last token of a word in CLIP's vocabulary
+# What CLIP's tokenizer takes for a word.
+CLIP_WORD = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 LIKE_ROBERTA = {"roberta", "bart", "longformer"}
 WITHOUT_SEGMENTS = LIKE_ROBERTA | {"distilbert", "gpt2", "t5"}
 
@@ -208,6 +212,10 @@ def read_vocabulary(path: Path) -> tuple[Tokenizer, dict[str, Any]]:
 def _finish(
     path: Path, pipeline: Tokenizer, tokens: dict[str, AddedToken], settings: TokenizerConfig
 ) -> tuple[Tokenizer, dict[str, Any]]:
+    ends_words = isinstance(pipeline.model, models.BPE) and pipeline.model.end_of_word_suffix == WORD_END
+    if ends_words and isinstance(pipeline.decoder, decoders.ByteLevel):  # as transformers does for CLIP
+        spaces = [decoders.Replace(WORD_END, " "), decoders.Strip(" ", 0, 1)]
+        pipeline.decoder = decoders.Sequence([decoders.ByteLevel(), *spaces])
     # As in transformers: special tokens are recognized in texts even if tokenizer.json does not list them.
     known = {token.content for token in pipeline.get_added_tokens_decoder().values()}
     pipeline.add_special_tokens([token for token in tokens.values() if token.content not in known])
@@ -264,12 +272,16 @@ def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
     merges = _merges(path.with_name("merges.txt"))
     added = settings.added
     tokens = settings.tokens(vocabulary.keys() | added.keys())
+    options = _clip_options(path, tokens) if settings.kind == "clip" else {}
     with refusing(f"{path} and its merges.txt do not belong together"):
-        pipeline = Tokenizer(models.BPE(vocabulary, merges))
+        pipeline = Tokenizer(models.BPE(vocabulary, merges, **options))
     space = settings.flag("add_prefix_space") is True
     pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
     pipeline.decoder = decoders.ByteLevel()
     _extend(pipeline, added, path)
+    if settings.kind == "clip":
+        _make_clip(pipeline, tokens)
+        return pipeline, tokens
     if settings.kind in LIKE_ROBERTA:
         if not {"cls_token", "sep_token"} <= tokens.keys():
             raise InputError(f"{path} lacks '<s>' or '</s>', which a {settings.kind} tokenizer adds to a text")
@@ -290,6 +302,32 @@ def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
         )
         pipeline.post_processor = processors.Sequence([offsets, template])
     return pipeline, tokens
+
+
+def _clip_options(path: Path, tokens: Mapping[str, AddedToken]) -> dict[str, Any]:
+    """The options of CLIP's BPE, whose tokens say whether a word ends."""
+    if not {"bos_token", "eos_token", "unk_token"} <= tokens.keys():
+        raise InputError(f"{path} lacks '<|startoftext|>' or '<|endoftext|>', which CLIP's tokenizer adds to a text")
+    return {"unk_token": tokens["unk_token"].content, "end_of_word_suffix": WORD_END}
+
+
+def _make_clip(pipeline: Tokenizer, tokens: Mapping[str, AddedToken]) -> None:
+    """Convert texts as CLIP does: to lower case, with one space between words, and with its special tokens."""
+    pipeline.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
+    )
+    pipeline.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(CLIP_WORD), behavior="removed", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    pipeline.post_processor = processors.RobertaProcessing(
+        _numbered(pipeline, tokens["eos_token"]),
+        _numbered(pipeline, tokens["bos_token"]),
+        trim_offsets=False,
+        add_prefix_space=False,
+    )
 
 
 def _merges(path: Path) -> list[tuple[str, str]]:

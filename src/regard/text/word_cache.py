@@ -63,9 +63,8 @@ class WordCache:
         """
         if not texts:
             return np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)
-        words = [text.split(" ") for text in texts]
-        counts = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
-        ids, sizes = self._look_up(list(chain.from_iterable(words)))
+        counts = np.fromiter((text.count(" ") + 1 for text in texts), dtype=np.int64, count=len(texts))
+        ids, sizes = self._look_up(" ".join(texts).split(" "))
         lengths = np.add.reduceat(sizes, np.cumsum(counts) - counts)
         kept = lengths
         if max_length is not None:
@@ -79,15 +78,18 @@ class WordCache:
         with self._lock:
             if self._characters > MAX_CHARACTERS:
                 self._clear()
-            numbers = list(map(self._numbers.get, words))
-            if None in numbers:
-                self._add([word for word, number in zip(words, numbers, strict=True) if number is None])
-                numbers = list(map(self._numbers.get, words))
+            try:
+                entries = self._entries(words)
+            except KeyError:
+                self._add([word for word in words if word not in self._numbers])
+                entries = self._entries(words)
             ids, starts = self._ids, self._starts
-        entries = np.array(numbers, dtype=np.int64)
         first = starts[entries]
         sizes = starts[entries + 1] - first
         return ids[_within(sizes) + np.repeat(first, sizes)], sizes
+
+    def _entries(self, words: list[str]) -> Sizes:
+        return np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words))
 
     def _add(self, words: list[str]) -> None:
         new = list(dict.fromkeys(words))

@@ -15,7 +15,7 @@ from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.maps import AttentionMaps
 from regard.interpret.attention.recording import record_attention
-from regard.models import Elmo, ElmoConfig, Seq2Seq, Transformer
+from regard.models import Deit, DeitConfig, Elmo, ElmoConfig, Seq2Seq, Transformer
 from regard.nn.recording import record
 from tests.inference.generation.folders import chat_folder
 from tests.interpret.conftest import Both, translator
@@ -125,6 +125,15 @@ def test_t5_decodes_greedily(t5: Both) -> None:
     expected = [number for number in theirs[0].tolist()[1:] if number != 1]
     assert [t5.tokenizer.id(token) if token.startswith("<") else None for token in tokens][-1] == 1  # type: ignore[union-attr]
     assert found.texts[1] == t5.tokenizer.decode(expected).strip()  # type: ignore[union-attr]
+
+
+def test_deit_has_a_distillation_token() -> None:
+    small = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+    model = Deit(DeitConfig(image_size=(8, 12), patch_size=(4, 3), **small))
+    found = record_attention(model, None, image=ImageExample(np.zeros((16, 20, 3), np.uint8), None, "cat.png"))
+    assert found.grid == (2, 4) and found.maps[0].weights.shape == (2, 2, 10, 10)
+    assert found.maps[0].rows.tokens[:3] == ("[CLS]", "[DIST]", "1,1")
+    assert found.maps[0].rows.special == (True, True, *[False] * 8)
 
 
 def test_vit_equals_transformers(vit: Both) -> None:

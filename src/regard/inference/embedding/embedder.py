@@ -37,6 +37,7 @@ from regard.events import drain
 from regard.inference.causal_lm import split_special_tokens
 from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings
 from regard.known import DEFAULT_EMBEDDING_MODEL
+from regard.models.family import can
 from regard.nn.kernels import fused_mean_pool
 from regard.nn.masks import Layout, Packed, first_tokens
 from regard.parameters import EstimatorParameters
@@ -100,7 +101,7 @@ LongTexts = Literal["cut", "error", "windows"]
 POOLINGS = get_args(Pooling)
 LONGS = get_args(LongTexts)
 SAMPLE = 32  # texts on which precisions are compared
-TOKENIZER_THREADS = 3  # one makes arrays of token ids while the library tokenizes for the others
+TOKENIZER_THREADS = 1  # more would only take turns with the thread that feeds the GPU
 FIRST_WINDOW, WINDOW = 1 << 15, 1 << 18  # characters of text that are sorted by length together
 
 
@@ -320,6 +321,8 @@ class EmbeddingEngine:
         family = getattr(getattr(model, "config", None), "family", type(model).__name__)
         if tokenizer is None or not hasattr(model, "states") or not hasattr(model, "embedding"):
             lacking = "layers" if tokenizer else "tokenizer"
+            if can(model, "image-text"):
+                raise InputError(f"this {family} model compares texts with images: use `regard similarity`")
             raise InputError(f"this {family} model cannot embed text: it has no {lacking} for it")
         if not isinstance(tokenizer, Tokenizer):  # the subwords of a translator
             raise InputError(f"this {family} model translates; expected a model that reads one text")

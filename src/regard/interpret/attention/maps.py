@@ -289,11 +289,13 @@ def shift_right(first: str, axis: TokenAxis) -> TokenAxis:
     return TokenAxis((first, *axis.tokens[:-1]), words, axis.segments, (True, *axis.special[:-1]))
 
 
-def axis_of_patches(grid: tuple[int, int]) -> TokenAxis:
-    """[CLS], then the patches of an image by row and column from 1."""
+def axis_of_patches(grid: tuple[int, int], num_special: int = 1) -> TokenAxis:
+    """[CLS] and, in DeiT, [DIST], then the patches of an image by row and column from 1."""
+    special = ("[CLS]", "[DIST]")[:num_special]
     names = [f"{row},{column}" for row in range(1, grid[0] + 1) for column in range(1, grid[1] + 1)]
-    count = len(names) + 1
-    return TokenAxis(("[CLS]", *names), tuple(range(count)), (0,) * count, (True, *(False for _ in names)))
+    count = num_special + len(names)
+    marks = (*(True for _ in special), *(False for _ in names))
+    return TokenAxis((*special, *names), tuple(range(count)), (0,) * count, marks)
 
 
 def _segments(encoding: Encoding) -> list[int]:
