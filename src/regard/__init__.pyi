@@ -365,6 +365,8 @@ def translate(
     num_beams: int = 5,
     num_return_sequences: int = 1,
     length_penalty: float = 1.0,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
     target: list[str] = [],
     alignments: str | PathLike[str] | None = None,
     trace: str | PathLike[str] | None = None,

@@ -124,7 +124,7 @@ def test_unusable_pictures_are_errors(client: TestClient, vit: str, tiny_bert_fo
         (client.post("/v1/look/view", json={"model": vit, "image": "/etc/hosts"}), "expected an image that was sent"),
     ]
     for response, message in refused:
-        assert response.status_code == 400 and message in response.json()["error"]
+        assert response.status_code == 422 and message in response.json()["error"]
     huge = send(client, bytes(9_100_000), "huge.png")
     assert huge.status_code == 413 and "the request is too large" in huge.json()["error"]
 
@@ -132,7 +132,7 @@ def test_unusable_pictures_are_errors(client: TestClient, vit: str, tiny_bert_fo
 def test_only_the_latest_pictures_are_stored(client: TestClient, vit: str) -> None:
     names = [send(client, colored_png(number), f"{number}.png").json()["image"] for number in range(MAX_IMAGES + 1)]
     ask = lambda name: client.post("/v1/look/view", json={"model": vit, "image": name}).status_code  # noqa: E731
-    assert [ask(name) for name in names] == [400] + [200] * MAX_IMAGES
+    assert [ask(name) for name in names] == [422] + [200] * MAX_IMAGES
 
 
 def test_a_picture_can_be_chosen_and_its_patches_clicked(

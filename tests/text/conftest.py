@@ -14,6 +14,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from regard.text import Encoding, Tokenizer
+from tests.text.families import FAMILIES, family_tokenizer
 
 EDGE_CASE_TEXTS = [
     "",
@@ -109,9 +110,26 @@ def clip(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Both
     return Both(folder, Tokenizer.open(folder), CLIPTokenizerFast.from_pretrained(str(folder)))
 
 
-@pytest.fixture(params=["bert", "gpt2", "roberta", "clip"])
+@pytest.fixture(scope="session")
+def other(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Both]:
+    """The tokenizer of a family with a small vocabulary of its kind, as transformers saves it; made once."""
+    from transformers import AutoTokenizer
+
+    made: dict[str, Both] = {}
+
+    def make(family: str) -> Both:
+        if family not in made:
+            folder = family_tokenizer(family, tmp_path_factory.mktemp(family), sentences)
+            made[family] = Both(folder, Tokenizer.open(folder), AutoTokenizer.from_pretrained(str(folder)))
+        return made[family]
+
+    return make
+
+
+@pytest.fixture(params=["bert", "gpt2", "roberta", "clip", *FAMILIES])
 def both(request: pytest.FixtureRequest) -> Both:
-    found = request.getfixturevalue(request.param)
+    name = request.param
+    found = request.getfixturevalue("other")(name) if name in FAMILIES else request.getfixturevalue(name)
     assert isinstance(found, Both)
     return found
 

@@ -188,7 +188,7 @@ def test_all_interfaces_give_the_same_error(
         assert message in str(error.value)
     if find(name).http:
         response = client.post(f"/v1/{name}", json=arguments)
-        assert response.status_code == 400
+        assert response.status_code == 422
         assert message in response.json()["error"]
 
 

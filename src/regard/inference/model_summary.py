@@ -66,7 +66,7 @@ def summarize_folder(name: str) -> ModelSummary:
         model_type = str(document["model_type"])
     except (InputError, KeyError):
         return ModelSummary(capabilities=["fine-tuned"] if fine_tuned else None)
-    family = families().get(model_type.removeprefix("regard-"))
+    family = families().get(model_type.removeprefix("regard-").replace("_", "-"))
     known = frozenset[Capability]() if family is None else family.capabilities
     model, task = None, None
     try:  # loading reports what is wrong with a folder

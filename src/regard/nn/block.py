@@ -163,6 +163,28 @@ class Residual(nn.Module):
         return result.to(update.dtype)
 
 
+class ParallelBlock(nn.Module):
+    """A layer whose attention and feed-forward network read the same normalized input: x + attention + ffn (GPT-J)."""
+
+    def __init__(self, layer: LayerConfig, *, positions: nn.Module | None = None) -> None:
+        super().__init__()
+        self.norm = layer.new_norm()
+        self.attention, self.ffn = layer.new_attention(positions=positions), FeedForward(layer)
+        self.dropout = Dropout(layer.dropout)
+
+    def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
+        """Return the output for all positions, or (M, W) for the `rows` of the context."""
+        context = Context.of(context)
+        cache, rows = context.cache, context.rows
+        own = Context(context.layout, None, None, context.bias, cache and cache.self_attention, rows, context.start)
+        normed = self.norm(x)
+        attended = self.dropout(self.attention(normed, own))
+        if rows is not None:
+            x, normed = select_rows(x, rows), select_rows(normed, rows)
+        result: Tensor = x + attended + self.dropout(self.ffn(normed))
+        return result
+
+
 class Block(nn.Module):
     """A Transformer layer built from a `LayerConfig`; `positions` encodes positions in its self-attention."""
 

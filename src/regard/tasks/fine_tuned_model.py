@@ -355,11 +355,11 @@ def _transformers_names(name: str, task: Task[Any]) -> tuple[str, dict[str, str]
     family_format = get_family(name).file_format
     if family_format is None:
         return "", {"output": "classifier", "mix": "mix"}
+    head, known = task.transformers_head, family_format.task_heads
     if not task.pooled:
-        names = family_format.task_heads.get(task.transformers_head, {"output": task.output_layer})
-        return f"{family_format.class_prefix}For{task.transformers_head}", dict(names)
-    head = task.transformers_head if task.transformers_head in family_format.task_heads else "SequenceClassification"
-    return f"{family_format.class_prefix}For{head}", dict(family_format.task_heads[head])
+        return f"{family_format.class_prefix}For{head}", dict(known.get(head, {"output": task.output_layer}))
+    head = head if head in known else "SequenceClassification"
+    return f"{family_format.class_prefix}For{head}", dict(known[head])
 
 
 def _renamed(name: str, layers: Mapping[str, str]) -> str:

@@ -107,7 +107,7 @@ def _self_attention(model: Any, tokenizer: Tokenizer, text: str, text_b: str | N
         second_text = len(text)
     else:
         encoding = tokenizer.encode(text, text_b, max_length=limit)
-    has_segments = not causal and max(encoding.segments, default=0) < model.config.type_vocab_size
+    has_segments = not causal and max(encoding.segments, default=0) < model.embedding.num_segments
     with record(model) as tape:
         read(_tensor(model, encoding.ids), Padded(), *([_tensor(model, encoding.segments)] if has_segments else []))
     axis = axis_of_encoding(tokenizer, encoding, second_text=second_text)

@@ -366,7 +366,7 @@ def _hidden(encoder: nn.Module, ids: Tensor, layout: Any, segments: Tensor) -> T
 
 
 def _has_segments(encoder: nn.Module) -> bool:
-    return can(encoder, "segments") and encoder.config.type_vocab_size > 1
+    return can(encoder, "segments") and encoder.embedding.num_segments > 1
 
 
 def _change(before: Tensor, after: Tensor) -> float:
