@@ -49,7 +49,7 @@ class Recorder:
 def family_of_reference(name: str) -> str:
     """The family of a reference, which is the model_type of its config."""
     model_type: str = references.REFERENCES[name]().config.model_type
-    return model_type
+    return model_type.replace("_", "-")
 
 
 def compared_families() -> list[Family]:

@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from regard.models import Bert, Elmo, ElmoConfig, Gpt, GptConfig, Llama, LlamaConfig
+from regard.models import Bert, Elmo, ElmoConfig, Gpt, GptConfig, Llama
 from regard.models.family import build, get_family
+from regard.models.mistral import MistralConfig
 from regard.tasks.inputs import InputBuilder
 from regard.text import Tokenizer
 from tests.conftest import WORDS
@@ -73,7 +74,7 @@ def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
             model: Any = Gpt(GptConfig(**sizes, max_position_embeddings=POSITIONS, bos_token_id=0, eos_token_id=0))
         elif family == "mistral":
             more = {"max_position_embeddings": POSITIONS, "num_key_value_heads": 2, "sliding_window": 9}
-            model = Llama(LlamaConfig(family=family, **sizes, **more, bos_token_id=0, eos_token_id=0))
+            model = Llama(MistralConfig(**sizes, **more, bos_token_id=0, eos_token_id=0))
         else:
             sizes |= {"family": family, "max_position_embeddings": POSITIONS}
             if get_family(family).num_separators == 2:

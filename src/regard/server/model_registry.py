@@ -86,7 +86,9 @@ class ModelRegistry:
         return (self.entries[name].summary if name in self.entries else summarize_folder(name)).capabilities
 
     @contextmanager
-    def use(self, name: str, check: Callable[[str], object] | None = None) -> Iterator[LoadedModel]:
+    def use(
+        self, name: str, check: Callable[[str], object] | None = None, *, precision: str = "fp32"
+    ) -> Iterator[LoadedModel]:
         """Give exclusive use of a model. Raises InputError when it is unknown or not loaded yet, and ClientDisconnected
         when the client goes while it waits for the model or during a forward pass."""
         entry = self.entry(name)
@@ -97,8 +99,9 @@ class ModelRegistry:
         with acquire(entry.lock):
             assert entry.loaded is not None
             use_threads(entry.summary.num_parameters or 0, threads=self.threads)
-            with interruptible(entry.loaded.model):
-                yield entry.loaded
+            loaded = entry.loaded.in_precision(precision)
+            with interruptible(loaded.model):
+                yield loaded
 
     def add(self, name: str) -> None:
         """Load one more model now."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from regard.inference.embedding.embedder import EmbeddingEngine
+from regard.inference.embedding.engine import EmbeddingEngine
 from regard.models.family import can
 from regard.nn.masks import Padded
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
