@@ -49,7 +49,7 @@ JSON = "{% for message in messages %}{{ message | tojson(indent=2) }}\n    {% en
 TEMPLATES = {"chatml": CHATML, "llama3": LLAMA3, "mistral": MISTRAL, "json": JSON}
 MESSAGES = [
     {"role": "user", "content": " What is <b>naïve</b>? "},
-    {"role": "assistant", "content": "日本語 \"quoted\""},
+    {"role": "assistant", "content": '日本語 "quoted"'},
     {"role": "user", "content": "And\nnow?"},
 ]
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
