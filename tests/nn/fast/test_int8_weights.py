@@ -99,9 +99,9 @@ def test_generation_in_8_bits() -> None:
     model, tokenizer = regard.load("regard-gpt", dtype=torch.int8)
     assert has_int8_weights(model)
     options: dict[str, Any] = {"max_new_tokens": 8, "temperature": 0.0}
-    expected = regard.generate("The capital of France", **options).text
+    expected = regard.generate("The capital of France", **options).texts[0].text
     for case in ({"model": (model, tokenizer)}, {"precision": "int8"}, {"precision": "int8", "num_beams": 3}):
-        found = regard.generate("The capital of France", **options, **case).text
+        found = regard.generate("The capital of France", **options, **case).texts[0].text
         assert "num_beams" in case or found == expected
     full = regard.next_token("The capital of France is", targets=["Paris"])
     small = regard.next_token("The capital of France is", targets=["Paris"], precision="int8")
