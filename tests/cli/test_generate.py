@@ -22,7 +22,7 @@ from regard.inference.generation.sampling import Sampling
 from regard.inference.generation.text_generator import GenerationStream, TextGenerator, TextStream
 from regard.inference.load_model import load_model
 from regard.interpret.generation import Generation
-from tests.inference.generation.folders import gpt_folder, t5_folder
+from tests.inference.generation.folders import chat_folder, gpt_folder, t5_folder
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -314,3 +314,45 @@ def test_ctrl_c_while_streaming(t5: Path) -> None:
         assert process.wait() == 130
     output = (first + rest).decode()
     assert len(first) == 3 and output.endswith("\n") and error == b"interrupted\n"
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return chat_folder(tmp_path_factory.mktemp("chat"))
+
+
+def test_chat_reads_the_same_ids_as_transformers_and_gives_the_same_answer(
+    call: Call, chat: Path, capsys: Captured
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "the film?"}]
+    theirs, tokenizer = AutoModelForCausalLM.from_pretrained(chat), AutoTokenizer.from_pretrained(chat)
+    inputs = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    expected = theirs.generate(**inputs, max_new_tokens=12, do_sample=False, pad_token_id=1)[0]
+    answer = expected[inputs["input_ids"].shape[1] :].tolist()
+    result = regard.generate(messages, model=str(chat), chat=True, temperature=0.0, max_new_tokens=12)
+    generation = Generation(
+        load_model(chat), json.dumps(messages), GenerationConfig(temperature=0, max_new_tokens=12), chat=True
+    )
+    assert generation.prompt.ids == inputs["input_ids"][0].tolist()
+    assert result.texts[0].tokens == answer
+    assert result.prompt == tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert [message.role for message in result.messages or ()] == ["system", "user"]
+    assert call("the film?", "--chat", "--system", "Be brief.", "-t", "0", "--max-new-tokens", "12", model=chat) == 0
+    assert capsys.readouterr().out == result.texts[0].text + "\n"
+
+
+def test_a_prompt_begins_as_the_tokenizer_begins_a_text(chat: Path) -> None:
+    writer = TextGenerator(*regard.load(chat))
+    (plain,) = [writer.tokenizer.encode("the film", add_special_tokens=False).ids]
+    assert writer.encode_prompt("the film", max_new_tokens=1).ids == [0, *plain]
+    assert writer.encode_prompt("<s>the film", max_new_tokens=1).ids == [0, *plain]
+    assert writer.ends == {1, 3}
+
+
+def test_chat_without_a_template_or_with_wrong_messages(call: Call, chat: Path, gpt: Path, capsys: Captured) -> None:
+    assert call("hi", "--chat", model=gpt) == 2 and "no chat template" in capsys.readouterr().err
+    assert call("hi", "--system", "x", model=chat) == 2 and "set chat" in capsys.readouterr().err
+    assert call('[{"role": "user"}]', "--chat", model=chat) == 2
+    assert "message 1: expected the texts 'role' and 'content'" in capsys.readouterr().err

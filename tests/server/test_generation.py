@@ -18,7 +18,7 @@ import regard
 from regard.inference.generation.sampling import Sampling
 from regard.interpret.generation import next_tokens
 from regard.server.model_registry import ModelRegistry
-from tests.inference.generation.folders import gpt_folder, t5_folder
+from tests.inference.generation.folders import chat_folder, gpt_folder, t5_folder
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -40,8 +40,13 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def app(page_built: None, gpt: str, t5: str, tiny_bert_folder: Path) -> Starlette:
-    registry = ModelRegistry([str(tiny_bert_folder), gpt, t5])
+def chat(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(chat_folder(tmp_path_factory.mktemp("chat")))
+
+
+@pytest.fixture(scope="module")
+def app(page_built: None, gpt: str, t5: str, chat: str, tiny_bert_folder: Path) -> Starlette:
+    registry = ModelRegistry([str(tiny_bert_folder), gpt, t5, chat])
     registry.start().join()
     return create_app(registry)
 
@@ -395,3 +400,33 @@ def test_the_view_is_accessible_and_fits_a_narrow_screen(
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert serious_findings(page, axe) == []
     page.close()
+
+
+def test_chat_continues_the_conversation_with_the_same_bars(page: Page, studio_address: str, chat: str) -> None:
+    settings = {"max_new_tokens": 6, "temperature": 0.7, "seed": 2}
+    open_at(
+        page,
+        studio_address,
+        model=chat,
+        prompt="the film?",
+        chat="on",
+        system="Be <i>brief</i>.",
+        **{name: str(value) for name, value in settings.items()},
+    )
+    first = regard.generate("the film?", model=chat, chat=True, system="Be <i>brief</i>.", candidates=True, **settings)
+    assert first.tokens is not None and pieces(page) == [one.text or one.name for one in first.tokens]
+    assert page.locator(".generation-chat p").all_inner_texts() == ["Be <i>brief</i>.", "the film?"]
+    expect(page.locator("pre", has_text="regard generate").first).to_contain_text("--chat")
+    page.get_by_label("Message", exact=True).fill("the day?")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.locator(".generation-chat p")).to_have_count(4)
+    messages = [
+        {"role": "system", "content": "Be <i>brief</i>."},
+        {"role": "user", "content": "the film?"},
+        {"role": "assistant", "content": first.texts[0].text},
+        {"role": "user", "content": "the day?"},
+    ]
+    second = regard.generate(messages, model=chat, chat=True, candidates=True, **settings)
+    assert second.tokens is not None
+    expect(page.locator(".generation-text [role=button]")).to_have_count(len(second.tokens))
+    assert pieces(page) == [one.text or one.name for one in second.tokens]

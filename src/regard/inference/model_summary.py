@@ -34,6 +34,7 @@ PURPOSES: tuple[tuple[set[ModelCapability], str], ...] = (
     ({"causal-lm", "text-generation"}, "Continues a text and gives the probability of each token"),
     ({"encoder-decoder", "text-generation"}, "Writes a text in reply to a text"),
     ({"recurrent", "layer-mix"}, "Gives word vectors from LSTM language models in both directions"),
+    ({"image-text"}, "Compares images with texts"),
     ({"image"}, "Gives vectors of images; fine-tune it for a task"),
     ({"text-encoder"}, "Gives word vectors"),
     ({"causal-lm"}, "Gives word vectors"),
@@ -75,7 +76,7 @@ def summarize_folder(name: str) -> ModelSummary:
         model_type = str(document["model_type"])
     except (InputError, KeyError):
         return ModelSummary(capabilities=["fine-tuned"] if fine_tuned else None)
-    family = families().get(model_type.removeprefix("regard-"))
+    family = families().get(model_type.removeprefix("regard-").replace("_", "-"))
     known = frozenset[Capability]() if family is None else family.capabilities
     model, task = None, None
     try:  # loading reports what is wrong with a folder

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.models.bert import Bert, BertConfig
+    from regard.models.clip import Clip, ClipConfig
+    from regard.models.deit import Deit, DeitConfig
     from regard.models.elmo import Elmo, ElmoConfig
     from regard.models.gpt2 import Gpt, GptConfig
+    from regard.models.llama import Llama, LlamaConfig
     from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
     from regard.models.t5 import T5, T5Config
     from regard.models.transformer import Transformer, TransformerConfig
@@ -18,10 +21,16 @@ __all__ = [
     "T5",
     "Bert",
     "BertConfig",
+    "Clip",
+    "ClipConfig",
+    "Deit",
+    "DeitConfig",
     "Elmo",
     "ElmoConfig",
     "Gpt",
     "GptConfig",
+    "Llama",
+    "LlamaConfig",
     "Seq2Seq",
     "Seq2SeqConfig",
     "T5Config",

@@ -261,7 +261,7 @@ def file_format(class_prefix: str, keys: Mapping[str, str], **options: Any) -> F
         lambda heads: f"{class_prefix}ForCausalLM" if heads else f"{class_prefix}Model",
         **{"tensor_names": tensor_names, "read": read, "write": write, **options},
         class_prefix=class_prefix,
-        task_heads={"SequenceClassification": {"output": "score"}},
+        task_heads={"SequenceClassification": {"output": "score"}, "TokenClassification": {"output": "score"}},
     )
 
 

@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 import regard
-from regard.models import T5, Gpt, GptConfig, T5Config
+from regard.models import T5, Gpt, GptConfig, Llama, T5Config
+from regard.models.mistral import MistralConfig
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level
 
-__all__ = ["gpt_folder", "t5_folder", "unigram"]
+__all__ = ["CHATML", "chat_folder", "gpt_folder", "t5_folder", "unigram"]
 
 
 def gpt_folder(folder: Path, *, positions: int = 32, begin: bool = True) -> Path:
@@ -32,6 +33,38 @@ def gpt_folder(folder: Path, *, positions: int = 32, begin: bool = True) -> Path
         eos_token_id=number,
     )
     return _saved(Gpt(config), folder / "model", tokens)
+
+
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def chat_folder(folder: Path) -> Path:
+    """A Mistral with a chat template; its tokenizer puts <s> before a text, and two tokens end one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = byte_level(folder / "vocabulary", specials=["<s>", "</s>", "<|im_start|>", "<|im_end|>"], kind="gpt2")
+    pipeline = tokenizers.Tokenizer.from_str(plain.files()["tokenizer.json"].decode())
+    pipeline.add_special_tokens(["<s>", "</s>", "<|im_start|>", "<|im_end|>"])
+    pipeline.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 0)]
+    )
+    tokens = Tokenizer(pipeline, special_tokens={"bos_token": "<s>", "eos_token": "<|im_end|>"}, chat_template=CHATML)
+    config = MistralConfig(
+        vocab_size=tokens.size,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=40,
+        max_position_embeddings=512,
+        sliding_window=8,
+        bos_token_id=0,
+        eos_token_id=1,
+        other_eos_token_id=(3,),
+    )
+    return _saved(Llama(config), folder / "model", tokens)
 
 
 def t5_folder(folder: Path) -> Path:

@@ -8,7 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.models import T5, Gpt, GptConfig, Seq2Seq, Seq2SeqConfig, T5Config, Transformer, TransformerConfig
+from regard.models import (
+    T5,
+    Gpt,
+    GptConfig,
+    Llama,
+    LlamaConfig,
+    Seq2Seq,
+    Seq2SeqConfig,
+    T5Config,
+    Transformer,
+    TransformerConfig,
+)
 from regard.nn.masks import Padded
 
 __all__ = ["FAMILIES", "VOCABULARY", "Chain", "ChainState", "family"]
@@ -66,6 +77,17 @@ _SHAPE: dict[str, Any] = {
     "intermediate_size": 12,
     "dropout": 0.0,
 }
+_LLAMA: dict[str, Any] = {
+    **{name: value for name, value in _SHAPE.items() if name != "dropout"},
+    "hidden_size": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 40,
+    "sliding_window": 3,
+    "max_window_layers": 1,
+    "query_key_norm": True,
+}
 _T5: dict[str, Any] = {
     "head_dim": 6,
     "num_hidden_layers": 2,
@@ -82,6 +104,7 @@ _LSTM: dict[str, Any] = {
 }
 FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "gpt": lambda: Gpt(GptConfig(**_SHAPE, num_hidden_layers=2, max_position_embeddings=40, attention_dropout=0.0)),
+    "llama": lambda: Llama(LlamaConfig(**_LLAMA)),
     "t5": lambda: T5(T5Config(**_SHAPE, **_T5)),
     "transformer": lambda: Transformer(TransformerConfig(**_SHAPE, num_hidden_layers=2)),
     "lstm": lambda: Seq2Seq(Seq2SeqConfig(**_LSTM)),

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from regard.inference.generation.beam_search import check_finite, check_max_new_tokens, chunked_top_k
-from regard.inference.generation.decoder import Decoder, StateT, cuda_graph_decoder, fast_decoder
+from regard.inference.generation.decoder import Decoder, StateT, TokenConstraints, cuda_graph_decoder, fast_decoder
 from regard.nn.cache import DecoderState
 from regard.nn.masks import Padded
 from regard.nn.training import eval_mode
@@ -52,6 +52,7 @@ def sample(
     """
     check_max_new_tokens(max_new_tokens)
     sampling = sampling or Sampling(temperature=0.0)
+    constraints = TokenConstraints.of(model)
     with eval_mode(model):
         with torch.inference_mode():
             logits, state = model.start(ids, layout)
@@ -68,10 +69,11 @@ def sample(
                     graph_decoder, state, logits, sampling, chances_at, end, max_new_tokens, finished
                 )
                 return
-        argmax_only = sampling.temperature == 0 and used is None and trace is None
+        argmax_only = sampling.temperature == 0 and used is None and trace is None and not constraints.suppressed
         model = fast_decoder(model, ids.device, steps=max_new_tokens, argmax_only=argmax_only)
         for step in range(1, max_new_tokens + 1):
             with torch.inference_mode():
+                logits = constraints.suppress(constraints.force(logits, step))
                 chances = _chances(seed, [numbers[position] for position in active], step)
                 tokens = _choice(sampling, logits, used, chances)
                 next_tokens: list[int] = tokens.tolist()
