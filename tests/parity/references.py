@@ -15,11 +15,12 @@ import transformers
 from torch import Tensor, nn
 
 import regard
+from regard.models.family import family_names
 from regard.nn.masks import Padded
 
 __all__ = [
     *("DECODERS", "DIFFERENCES", "LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "close", "ids", "pair_of"),
-    *("randomized", "remove_padding"),
+    *("randomized", "reference_family", "remove_padding"),
 ]
 
 VOCABULARY = 53
@@ -124,6 +125,25 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
         transformers.RobertaConfig(**_BERT, hidden_act="relu", pad_token_id=4)
     ),
     "roberta-bare": lambda: transformers.RobertaModel(transformers.RobertaConfig(**_BERT, type_vocab_size=1)),
+    "xlm-roberta": lambda: transformers.XLMRobertaForMaskedLM(transformers.XLMRobertaConfig(**_BERT)),
+    "xlm-roberta-bare": lambda: transformers.XLMRobertaModel(transformers.XLMRobertaConfig(**_BERT)),
+    "camembert": lambda: transformers.CamembertForMaskedLM(transformers.CamembertConfig(**_BERT, type_vocab_size=1)),
+    "mpnet": lambda: transformers.MPNetForMaskedLM(transformers.MPNetConfig(**_BERT, hidden_act="relu")),
+    "mpnet-bare": lambda: transformers.MPNetModel(transformers.MPNetConfig(**_BERT)),
+    "electra": lambda: transformers.ElectraForPreTraining(
+        transformers.ElectraConfig(**_BERT, embedding_size=10, hidden_act="relu")
+    ),
+    "electra-masked": lambda: transformers.ElectraForMaskedLM(
+        transformers.ElectraConfig(**_BERT, embedding_size=24, hidden_act="gelu_new")
+    ),
+    "electra-small": lambda: transformers.ElectraForMaskedLM(transformers.ElectraConfig(**_BERT, embedding_size=10)),
+    "albert": lambda: transformers.AlbertForPreTraining(transformers.AlbertConfig(**_BERT, embedding_size=10)),
+    "albert-masked": lambda: transformers.AlbertForMaskedLM(
+        transformers.AlbertConfig(**_BERT, embedding_size=24, num_hidden_groups=2, hidden_act="relu")
+    ),
+    "albert-bare": lambda: transformers.AlbertModel(
+        transformers.AlbertConfig(**_BERT, embedding_size=10, num_hidden_groups=3)
+    ),
     "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(**_GPT)),
     "gpt2-relu": lambda: transformers.GPT2LMHeadModel(
         transformers.GPT2Config(**_GPT, n_inner=37, activation_function="relu", layer_norm_epsilon=1e-3)
@@ -191,6 +211,11 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
 # The causal language models, which tests/parity/test_decoders.py compares.
 DECODERS = ["gpt2", "gpt2-relu", "gpt2-bare"]
 DECODERS += ["llama", "llama-tied", "llama-bare", "mistral", "qwen2", "qwen3", "phi3"]
+
+
+def reference_family(name: str) -> str:
+    """The family of a reference, whose name begins with it."""
+    return max((family for family in family_names() if f"{name}-".startswith(f"{family}-")), key=len)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,10 @@ from tests.parity.references import DECODERS, LENGTHS, Pair, close, ids, remove_
 from tests.parity.test_t5 import TARGET_LENGTHS, targets
 
 Pairs = Callable[[str], Pair]
-ENCODERS = ["bert", "bert-bare", "bert-masked", "bert-next", "distilbert", "roberta", "roberta-bare"]
+ENCODERS = [
+    *("bert", "bert-bare", "bert-masked", "bert-next", "distilbert", "roberta", "roberta-bare"),
+    *("xlm-roberta", "camembert", "mpnet", "mpnet-bare", "electra", "electra-small", "albert", "albert-masked"),
+]
 CAUSAL = [name for name in DECODERS if not name.endswith("bare")]
 TEXT = [*ENCODERS, *CAUSAL, "t5", "t5-untied", "t5-gelu"]
 PIXELS = torch.randn(3, 2, 8, 12, generator=torch.Generator().manual_seed(4)).double()
@@ -36,8 +39,9 @@ def their_outputs(name: str, pair: Pair) -> list[Tensor]:
         return [remove_padding(logits, target_layout)]
     # Causal models do not see padding on the right, and padding outside a window would give transformers NaN.
     output = pair.theirs(tokens, attention_mask=None if name in CAUSAL else layout.mask.long())
-    if name == "bert":
-        return [remove_padding(output.prediction_logits, layout), output.seq_relationship_logits]
+    if name in ("bert", "albert"):
+        pairs = output.seq_relationship_logits if name == "bert" else output.sop_logits
+        return [remove_padding(output.prediction_logits, layout), pairs]
     if name == "bert-next":
         return [output.logits]
     if name.endswith("bare"):
@@ -65,6 +69,8 @@ def our_outputs(name: str, pair: Pair, *, packed: bool) -> list[Tensor]:
     rows = hidden if packed else remove_padding(hidden, padded)
     if name in CAUSAL:
         return [model.logits(rows)]
+    if getattr(model, "discriminator", None):
+        return [model.discriminator(rows)]
     outputs = [model.masked(rows)] if model.masked else [rows] if not model.next else []
     if model.pooler:
         pooled = model.pooler(hidden, layout)
@@ -97,7 +103,7 @@ def test_every_gradient(pair: Pairs, name: str, packed: bool) -> None:
     heads = [head for head in names.heads if getattr(one.ours, head) is not None]
     table = entries(names, one.ours.config, heads)
     assert {name for several in table.values() for name in several} == set(theirs)
-    assert set(table) == set(dict(one.ours.named_parameters()))
+    assert set(table) == set(dict(one.ours.named_parameters(remove_duplicate=False)))
     found = torch.autograd.grad(loss(our_outputs(name, one, packed=packed)), [*one.ours.parameters()])
     expected = dict(zip(theirs, torch.autograd.grad(loss(their_outputs(name, one)), [*theirs.values()]), strict=True))
     for (ours, _), gradient in zip(one.ours.named_parameters(), found, strict=True):

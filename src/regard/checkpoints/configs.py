@@ -43,14 +43,21 @@ def parse_config(document: Mapping[str, object], path: Path) -> Any:
     if document.get("quantization_config") == INT8_FORMAT:
         document = {key: value for key, value in document.items() if key != "quantization_config"}
     family = _find_family(document.get("model_type"), path)
-    names = {f.name for f in dataclasses.fields(family.config_class)}
-    keys: Mapping[str, str] = {}
     if family.file_format is not None:
-        keys = family.file_format.keys
-        fields = _read(document, family, family.file_format, path)
-    else:
-        native = {key: value for key, value in document.items() if key not in ("model_type", "dtype")}
-        fields = {key if key in names else family.earlier_keys.get(key, key): value for key, value in native.items()}
+        return parse_fields(document, family, family.file_format, path)
+    names = {f.name for f in dataclasses.fields(family.config_class)}
+    native = {key: value for key, value in document.items() if key not in ("model_type", "dtype")}
+    fields = {key if key in names else family.earlier_keys.get(key, key): value for key, value in native.items()}
+    return _validated(fields, family, {}, path)
+
+
+def parse_fields(document: Mapping[str, object], family: Family, file: FileFormat, path: Path) -> Any:
+    """Return the config of a family from a document with the keys of a file format."""
+    return _validated(_read(document, family, file, path), family, file.keys, path)
+
+
+def _validated(fields: Mapping[str, object], family: Family, keys: Mapping[str, str], path: Path) -> Any:
+    names = {f.name for f in dataclasses.fields(family.config_class)}
     for name in fields:
         if name not in names:
             raise InputError(f"{path}: unknown key {_short(name)}; {suggest(name[:60], names)}")

@@ -38,7 +38,9 @@ SMALL_FILES = (
 )
 NAME = re.compile(r"(?:\w(?:[\w.-]{0,94}\w)?/)?\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 TIMEOUT_SECONDS = 10.0
-FIRST_OWNERS = ("google-bert/", "distilbert/", "FacebookAI/", "openai-community/", "google-t5/")
+FIRST_OWNERS = (
+    *("google-bert/", "distilbert/", "FacebookAI/", "openai-community/", "google-t5/", "almanach/", "albert/"),
+)
 MAX_LISTED = 12  # files in an announcement
 
 

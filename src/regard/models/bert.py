@@ -1,8 +1,11 @@
-"""BERT: a bidirectional Transformer encoder with its pretraining heads. DistilBERT and RoBERTa use it too."""
+"""BERT: a bidirectional Transformer encoder with its pretraining heads.
+
+DistilBERT, RoBERTa, XLM-RoBERTa, CamemBERT, MPNet, ELECTRA and ALBERT use it too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +34,13 @@ from regard.nn.training import normal_init, scaled_init
 
 @dataclass(frozen=True)
 class BertConfig:
-    """BERT base by default. `family` is bert, distilbert (no segments) or roberta (two unused positions)."""
+    """BERT base by default. `embedding_size` is that of embeddings which a linear layer projects to `hidden_size`; None:
+    they have that size. `position_offset` is the number of unused rows before the first position."""
 
     family: str = "bert"
     vocab_size: int = 30522
     hidden_size: int = 768
+    embedding_size: int | None = None
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
     intermediate_size: int = 3072
@@ -72,10 +77,9 @@ class MaskedLMHead(nn.Module):
 
     def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
         super().__init__()
-        self.linear = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        # RoBERTa's head always uses gelu.
-        self.activation = ACTIVATIONS["gelu" if config.family == "roberta" else config.hidden_act]
+        self.linear = nn.Linear(config.hidden_size, embedding.embedding_dim)
+        self.norm = nn.LayerNorm(embedding.embedding_dim, eps=config.layer_norm_eps)
+        self.activation = ACTIVATIONS[get_family(config.family).masked_activation or config.hidden_act]
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.tied = [embedding]  # in a list, so that the matrix is registered only in the embedding
 
@@ -115,22 +119,26 @@ class Bert(nn.Module):
             dropout=config.dropout,
             attention_dropout=config.attention_dropout,
         )
+        width = config.embedding_size or config.hidden_size
         self.embedding = TextEmbedding(
             config.vocab_size,
-            config.hidden_size,
-            positions=LearnedPositions(
-                config.max_position_embeddings, config.hidden_size, offset=config.position_offset
-            ),
+            width,
+            positions=LearnedPositions(config.max_position_embeddings, width, offset=config.position_offset),
             segments=config.type_vocab_size,
-            norm=layer.new_norm(),
+            norm=nn.LayerNorm(width, eps=config.layer_norm_eps),
             dropout=config.dropout,
+            project=None if config.embedding_size is None else nn.Linear(width, config.hidden_size),
         )
-        self.encoder = Stack(Block(layer) for _ in range(config.num_hidden_layers))
+        self.encoder = Stack(self.new_layers(layer))
         self.pooler = Pooler(config.hidden_size) if "pooler" in heads else None
         self.masked = MaskedLMHead(config, self.embedding.tokens) if "masked" in heads else None
         self.next = nn.Linear(config.hidden_size, 2) if "next" in heads else None
         normal_init(self)
         scaled_init(self.encoder.layers)
+
+    def new_layers(self, layer: LayerConfig) -> Iterable[nn.Module]:
+        """Return the layers of the encoder."""
+        return (Block(layer) for _ in range(self.config.num_hidden_layers))
 
     def states(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Iterator[Tensor]:
         """Yield every hidden state, the embedding output first."""

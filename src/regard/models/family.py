@@ -1,7 +1,7 @@
 """What a model family declares, and the functions that ask it. Importing this module does not import torch.
 
-Each other module of `regard.models` is one family, named after it: the network and its declaration, `FAMILY`. Code
-outside this package tests the capabilities of a model, `can(model, "masked-lm")`, never its class or its name.
+Each other module of `regard.models` is one family: the network and its declaration, `FAMILY`. It is named after the
+family, with "_" for "-": `xlm_roberta` is xlm-roberta. Code outside this package tests the capabilities of a model, `can(model, "masked-lm")`, never its class or its name.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from regard.errors import check_choice
 Capability = Literal[
     "text-encoder",  # a Transformer that reads text in both directions
     "masked-lm",  # predicts masked tokens
+    "replaced-token-detection",  # predicts for each token whether it was replaced
     "next-sentence",  # predicts whether two sentences follow each other
     "causal-lm",  # reads from left to right and predicts the next token
     "bidirectional-lm",  # two language models: one predicts the next token, the other the previous one
@@ -33,6 +34,7 @@ Capability = Literal[
 ]
 REQUIRED_HEADS: Mapping[Capability, tuple[str, ...]] = {
     "masked-lm": ("masked",),
+    "replaced-token-detection": ("discriminator",),
     "next-sentence": ("pooler", "next"),
     "bidirectional-lm": ("output",),
     "pooling": ("pooler",),
@@ -53,6 +55,10 @@ class Checkpoint:
     family: str = ""  # set by the family
 
 
+def same_tensor(name: str, tensor: Any) -> Any:
+    return tensor
+
+
 @dataclass(frozen=True)
 class TensorNames:
     """Regard's parameter names and their names in transformers' files.
@@ -60,8 +66,9 @@ class TensorNames:
     `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
     (ours, theirs) to the names inside one layer. `heads` are optional. `copies` names tensors that a file may store
     twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of matrices
-    that the file stores transposed. Several names of theirs are parts of one tensor of ours, of equal size unless
-    `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for weight or bias, `{base}` for the prefix.
+    that the file stores transposed; `convert(name, tensor)` undoes another convention of the file for one of its
+    tensors. Several names of theirs are parts of one tensor of ours, of equal size unless `qkv_sizes` gives the sizes
+    of queries, keys and values. `{p}` stands for weight or bias, `{base}` for the prefix.
     """
 
     prefix: str = ""
@@ -71,6 +78,7 @@ class TensorNames:
     copies: Mapping[str, str] = field(default_factory=dict)
     buffers: str = NOTHING
     transposed: str = NOTHING
+    convert: Callable[[str, Any], Any] = same_tensor
     qkv_sizes: tuple[int, int, int] | None = None
 
 
@@ -154,10 +162,12 @@ class Family:
     capabilities: frozenset[Capability]
     stacks: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
-    pooler_activation: Literal["tanh", "relu"] = "tanh"  # of a new pooler
+    pooler_activation: Literal["tanh", "relu", "gelu"] = "tanh"  # of a new pooler
+    masked_activation: str | None = None  # of the masked-LM head; None: that of the layers
     num_separators: int = 1  # [SEP] tokens between the texts of a pair
     checkpoints: tuple[Checkpoint, ...] = ()
     file_format: FileFormat | None = None  # None: Regard's own format
+    gguf: Mapping[str, FileFormat] = field(default_factory=dict)  # by the name of the architecture in GGUF files
     earlier_keys: Mapping[str, str] = field(default_factory=dict)  # config.json keys of earlier versions of Regard
     pretraining: PretrainingRecipe | None = None
     translation: TranslationRecipe | None = None
@@ -172,7 +182,7 @@ def family_names() -> tuple[str, ...]:
     """Return the names of all families, which are those of the modules in this package."""
     from regard import models
 
-    return tuple(module.name for module in iter_modules(models.__path__) if module.name != "family")
+    return tuple(module.name.replace("_", "-") for module in iter_modules(models.__path__) if module.name != "family")
 
 
 @cache
@@ -184,7 +194,7 @@ def families() -> dict[str, Family]:
 
 def get_family(name: str) -> Family:
     check_choice("model family", name, family_names())
-    family: Family = import_module(f"regard.models.{name}").FAMILY
+    family: Family = import_module(f"regard.models.{name.replace('-', '_')}").FAMILY
     return family
 
 

@@ -109,9 +109,10 @@ def lookup(table: nn.Embedding, ids: Tensor) -> Tensor:
 
 
 class TextEmbedding(nn.Module):
-    """The sum of token, position and segment embeddings, followed by the optional norm and dropout.
+    """The sum of token, position and segment embeddings, followed by the optional norm, dropout and projection.
 
     `positions` maps positions to vectors. `scaled` multiplies token vectors by sqrt(width) (the 2017 Transformer).
+    `project` maps vectors of `width` to the width of the layers (ALBERT's factorized embeddings).
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class TextEmbedding(nn.Module):
         norm: nn.Module | None = None,
         dropout: float = 0.0,
         scaled: bool = False,
+        project: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
@@ -131,6 +133,7 @@ class TextEmbedding(nn.Module):
         self.segments = nn.Embedding(segments, width) if segments else None
         self.norm = norm
         self.dropout = Dropout(dropout)
+        self.project = project
         self.scale = math.sqrt(width) if scaled else 1.0
 
     def forward(
@@ -146,7 +149,7 @@ class TextEmbedding(nn.Module):
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         result: Tensor = self.dropout(x)
-        return result
+        return result if self.project is None else self.project(result)
 
     def parts(
         self, ids: Tensor, layout: Layout, segments: Tensor | None = None, *, start: int | Tensor = 0

@@ -26,6 +26,7 @@ from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.inputs import InputSequence
 from regard.tasks.task import Task, TaskInput
 
+POOLER_ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
 CHARACTERS_PER_TOKEN = 4  # of ordinary text
 SAMPLE = 32  # inputs on which precisions are compared
 
@@ -90,9 +91,9 @@ class EncoderWithHead(nn.Module):
         if can(encoder, "text-encoder") and task.pooled:
             linear = nn.Linear(config.hidden_size, config.hidden_size)
             normal_init(linear)
-            if encoder.pooler is not None:
-                linear.load_state_dict(encoder.pooler.linear.state_dict())
-            pool = nn.Sequential(linear, nn.ReLU() if family.pooler_activation == "relu" else nn.Tanh())
+            if (pooler := getattr(encoder, "pooler", None)) is not None:
+                linear.load_state_dict(pooler.linear.state_dict())
+            pool = nn.Sequential(linear, POOLER_ACTIVATIONS[family.pooler_activation]())
         for other in family.heads:
             setattr(encoder, other, None)
         bias = not (task.pooled and can(encoder, "causal-lm"))  # as in transformers

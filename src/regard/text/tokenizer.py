@@ -24,8 +24,10 @@ from tokenizers import models, normalizers
 
 from regard.errors import InputError, check_choice
 from regard.files.disk import finish_save, replace_folder
+from regard.files.gguf_file import find_gguf, read_gguf
 from regard.text import guard
 from regard.text.chat_template import Message, render_chat
+from regard.text.gguf_tokenizer import read_gguf_tokenizer
 from regard.text.tokenizer_folder import SPECIAL_TOKENS, has_tokenizer, read_tokenizer, read_vocabulary, refusing
 from regard.text.word_cache import WordCache
 
@@ -140,12 +142,14 @@ class Tokenizer:
 
     @classmethod
     def open(cls, folder: Path, *, rows: int | None = None) -> Tokenizer:
-        """Read a folder's tokenizer.json, vocab.txt, or vocab.json + merges.txt; no code is run and nothing is fetched.
+        """Read a folder's tokenizer.json, vocab.txt, or vocab.json + merges.txt, or the tokenizer of a GGUF file.
 
-        `rows` is the number of embeddings of the model; texts with ids beyond it raise InputError.
+        No code is run and nothing is fetched. `rows` is the number of embeddings of the model; texts with ids beyond
+        it raise InputError.
         """
         finish_save(folder)
-        pipeline, settings = read_tokenizer(Path(folder))
+        gguf = find_gguf(folder)
+        pipeline, settings = read_tokenizer(Path(folder)) if gguf is None else read_gguf_tokenizer(read_gguf(gguf))
         tokenizer = cls(pipeline, **settings)
         if rows is not None and tokenizer.size > rows:
             tokenizer._rows = rows
@@ -159,8 +163,8 @@ class Tokenizer:
 
     @staticmethod
     def exists(folder: Path) -> bool:
-        """Whether the folder has tokenizer files, which may still be invalid."""
-        return has_tokenizer(Path(folder))
+        """Whether the folder has tokenizer files, which may still be invalid, or is a GGUF file."""
+        return has_tokenizer(Path(folder)) or find_gguf(folder) is not None
 
     def encode(
         self, text: str, pair: str | None = None, *, add_special_tokens: bool = True, max_length: int | None = None

@@ -14,7 +14,18 @@ from regard.errors import InputError
 from regard.events import Event, Note, TextPiece
 from regard.generation_config import GenerationConfig
 from regard.known import DEFAULT_CAUSAL_LM
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, reads_files, verb
+from regard.verbs.base import (
+    DecodingPrecision,
+    ModelName,
+    Models,
+    Request,
+    argument,
+    decoding_precision_option,
+    model_option,
+    option,
+    reads_files,
+    verb,
+)
 
 if TYPE_CHECKING:
     from regard.inference.generation.text_generator import EncodedPrompt
@@ -32,6 +43,7 @@ class GenerateRequest(Request, GenerationConfig):
     )
     system: str | None = option(None, help="With --chat: the system message.", metavar="TEXT")
     model: ModelName = model_option(DEFAULT_CAUSAL_LM)
+    precision: DecodingPrecision = decoding_precision_option()
     candidates: bool = option(False, help="Record the candidates at every token, which the page shows.")
     trace: Path | None = option(
         None, help="Write every step of the search or of the samples to a .json or .html file.", metavar="FILE"
@@ -91,7 +103,7 @@ def generate(request: GenerateRequest, models: Models) -> Generator[Event, None,
     with ExitStack() as stack:
         # Before the model is loaded: a file that cannot be written must not cost that time.
         target = None if request.trace is None else stack.enter_context(replace_file(request.trace))
-        loaded = stack.enter_context(models.use(request.model))
+        loaded = stack.enter_context(models.use(request.model, precision=request.precision))
         generation = Generation(
             loaded,
             request.prompt,

@@ -18,6 +18,7 @@ from regard.nn.attention import HALF, Attention, FusedProjection, SeparateProjec
 from regard.nn.block import Block, FeedForward, Residual
 from regard.nn.cache import DecoderState, KVCache, LayerCache
 from regard.nn.embedding import RelativePositionBias
+from regard.nn.fast.int8_weights import Int8Weight
 from regard.nn.masks import attention_mask
 from regard.nn.rotary import Rotary
 from regard.nn.stack import Stack
@@ -187,6 +188,8 @@ class _CrossAttention:
 def _linear(module: nn.Module, linear: Linear) -> Function:
     assert isinstance(module, nn.Linear)
     weight, bias = module.weight, module.bias
+    if isinstance(weight, Int8Weight):
+        return lambda x: weight.linear(x, bias)
     return lambda x: linear(x, weight, bias)
 
 
