@@ -120,7 +120,7 @@ class Rotary(nn.Module):
         """Rotate the pairs of x (..., H, D)."""
         turned, rest = (x, None) if x.shape[-1] == self.width else (x[..., : self.width], x[..., self.width :])
         if self.interleaved:
-            other = turned.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+            other = torch.unflatten(turned, -1, (-1, 2)).flip(-1).flatten(-2)
         else:
             other = turned.roll(self.width // 2, dims=-1)
         pairs = (turned * cos + other * sin).to(x.dtype)
