@@ -33,6 +33,7 @@ from regard.inference.next_token import NextTokens
 from regard.inference.search.clusters import ClusterResult
 from regard.inference.search.duplicates import DuplicatesResult
 from regard.inference.search.results import SearchResult
+from regard.inference.similarity import SimilarityResult
 from regard.inference.translation.result import TranslationResult
 from regard.interpret.ablation import AblationResult
 from regard.interpret.activations import HeadActivations
@@ -175,6 +176,16 @@ def cluster(
 ) -> ClusterResult:
     """Divide texts into clusters by k-means on their vectors, with the central texts and the words of each."""
 
+def similarity(
+    image: str | str | PathLike[str],
+    texts: list[str],
+    *,
+    model: _Model = 'openai/clip-vit-base-patch32',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> SimilarityResult:
+    """Compare an image with texts, for example to classify it without training (CLIP's zero-shot classification)."""
+
 def fill(
     text: str,
     *,
@@ -262,7 +273,10 @@ def generate(
     chat: bool = False,
     system: str | None = None,
     model: _Model = 'regard-gpt',
+<<<<<<< HEAD
     assistant_model: _Model | None = None,
+=======
+>>>>>>> gguf
     precision: Literal['fp32', 'int8'] = 'fp32',
     candidates: bool = False,
     trace: str | PathLike[str] | None = None,
@@ -359,6 +373,8 @@ def translate(
     num_beams: int = 5,
     num_return_sequences: int = 1,
     length_penalty: float = 1.0,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
     target: list[str] = [],
     alignments: str | PathLike[str] | None = None,
     trace: str | PathLike[str] | None = None,

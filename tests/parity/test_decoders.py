@@ -58,10 +58,11 @@ def their_greedy(pair: Pair, prompt: Tensor, *, steps: int) -> tuple[list[int], 
     words: list[int] = []
     for _ in range(steps):
         output = pair.theirs(said, past_key_values=past, use_cache=True)
-        past = output.past_key_values
+        past = getattr(output, "past_key_values", None)
         scores.append(output.logits[0, -1])
-        said = scores[-1].argmax()[None, None]
-        words.append(int(said))
+        words.append(int(scores[-1].argmax()))
+        new = torch.tensor([words[-1:]])
+        said = torch.cat([said, new], dim=1) if past is None else new  # openai-gpt has no cache
     return words, torch.stack(scores)
 
 
@@ -88,7 +89,7 @@ def test_cached_decoding(pair: Pairs, name: str) -> None:
     assert len({tuple(row) for row in words.tolist()}) > 1, "every prompt gives the same words: nothing is compared"
 
 
-@pytest.mark.parametrize("name", ["gpt2", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", ["gpt2", "gpt-neo", "gptj", "qwen2", "qwen3"])
 def test_tape_of_cached_decoding_equals_one_forward_pass(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens = ids()[0][:1]

@@ -15,7 +15,7 @@ from regard.nn.masks import Packed, Padded
 from tests.parity.references import LENGTHS, REFERENCES, Pair, close, ids, reference_family, remove_padding
 
 ENCODERS = [name for name in REFERENCES if get_family(reference_family(name)).can("text-encoder")]
-BASIC = ["bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet", "electra", "albert"]
+BASIC = ["bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet", "electra", "albert", "modernbert"]
 Pairs = Callable[[str], Pair]
 
 
@@ -101,6 +101,7 @@ def test_segment_embeddings(pair: Pairs, name: str) -> None:
         ("electra-small", "logits"),
         ("albert", "prediction_logits"),
         ("albert-masked", "logits"),
+        ("modernbert", "logits"),
     ],
 )
 def test_masked_head(pair: Pairs, name: str, field: str) -> None:
@@ -150,8 +151,8 @@ def test_pooler_and_next_sentence(pair: Pairs, name: str) -> None:
 def test_maximum_length(pair: Pairs, name: str) -> None:
     one = pair(name)
     longest = one.ours.config.max_position_embeddings
-    assert longest == one.theirs.config.max_position_embeddings - one.ours.config.position_offset
-    assert one.ours.config.position_offset == 2 * (name in ("roberta", "xlm-roberta", "camembert", "mpnet"))
+    offset = 2 * (name in ("roberta", "xlm-roberta", "camembert", "mpnet"))
+    assert longest == one.theirs.config.max_position_embeddings - offset
     tokens = torch.arange(longest)[None] % 40 + 5
     with torch.no_grad():
         close(one.ours(tokens), run(one, tokens, Padded()).hidden_states[-1])

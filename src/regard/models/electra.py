@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
 
 from regard.models import bert
-from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, shape
+from regard.models.family import Checkpoint, Family, FileFormat, PretrainingRecipe, TensorNames, shape
 from regard.nn.block import ACTIVATIONS
 from regard.nn.training import normal_init
+
+
+@dataclass(frozen=True)
+class ElectraConfig(bert.BertConfig):
+    """ELECTRA base by default."""
+
+    family: str = "electra"
 
 
 class ReplacedTokenHead(nn.Module):
@@ -39,6 +47,32 @@ class Electra(bert.Bert):
         self.discriminator = ReplacedTokenHead(config.hidden_size, config.hidden_act) if wanted else None
         if self.discriminator is not None:
             normal_init(self.discriminator)
+
+
+class ElectraWithGenerator(nn.Module):
+    """A discriminator and the generator that it is trained with, a quarter as wide. They share their embeddings."""
+
+    def __init__(self, discriminator: Electra) -> None:
+        super().__init__()
+        self.config, self.discriminator = discriminator.config, discriminator
+        self.generator = Electra(generator_config(discriminator.config), heads=("masked",))
+        shared, own = discriminator.embedding, self.generator.embedding
+        own.tokens, own.positions, own.segments = shared.tokens, shared.positions, shared.segments
+        assert self.generator.masked is not None
+        self.generator.masked.tied = [shared.tokens]
+
+
+def generator_config(config: bert.BertConfig) -> bert.BertConfig:
+    """Return the config of a generator: a quarter of the heads, with their width, and of the feed-forward layers."""
+    heads = max(config.num_attention_heads // 4, 1)
+    width, embedding = config.hidden_size // config.num_attention_heads * heads, config.embedding_size
+    return replace(
+        config,
+        hidden_size=width,
+        num_attention_heads=heads,
+        intermediate_size=max(config.intermediate_size // 4, 1),
+        embedding_size=None if (embedding or config.hidden_size) == width else embedding or config.hidden_size,
+    )
 
 
 def tensor_names(config: bert.BertConfig) -> TensorNames:
@@ -85,7 +119,7 @@ FAMILY = Family(
     year=2020,
     description="BERT trained to find replaced tokens; heads: masked language model (generator), discriminator",
     model_class=Electra,
-    config_class=bert.BertConfig,
+    config_class=ElectraConfig,
     capabilities=frozenset({"text-encoder", "masked-lm", "replaced-token-detection", "segments", "fine-tuning"}),
     stacks=("encoder",),
     heads=("masked", "discriminator"),
@@ -108,5 +142,19 @@ FAMILY = Family(
             "SequenceClassification": {"pool.0": "classifier.dense", "output": "classifier.out_proj"},
             "MultipleChoice": {"pool.0": "sequence_summary.summary", "output": "classifier"},
         },
+    ),
+    pretraining=PretrainingRecipe(
+        name="electra",
+        objective="replaced-token-detection",
+        config_fields=bert.config_fields,
+        token_ids={"pad_token_id": "pad_token_id"},
+        defaults={"objective": {"sentence_pairs": "none"}},
+        unused=(
+            "objective.mean_noise_span_length",
+            "objective.replacement_probabilities",
+            "objective.sentence_pairs",
+            "objective.short_seq_prob",
+        ),
+        trained_model=ElectraWithGenerator,
     ),
 )

@@ -12,7 +12,7 @@ from regard.nn.training import normal_init
 
 
 class MPNet(bert.Bert):
-    """`model(ids, layout)` returns the last hidden state, as for `Bert`. The bias is T5's, besides learned positions."""
+    """`model(ids, layout)` returns the last hidden state, as for `Bert`. The bias is that of T5."""
 
     def __init__(self, config: bert.BertConfig, *, heads: Collection[str] | None = None) -> None:
         super().__init__(config, heads=heads)

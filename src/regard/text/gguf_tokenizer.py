@@ -95,7 +95,9 @@ def read_gguf_tokenizer(file: GgufFile) -> tuple[Tokenizer, dict[str, Any]]:
     length = file.metadata.get(f"{file.architecture}.context_length")
     template = file.metadata.get("tokenizer.chat_template")
     if template is not None and (not isinstance(template, str) or len(template) > MAX_TEMPLATE):
-        raise InputError(f"{file.path}: tokenizer.chat_template should be a text of at most {MAX_TEMPLATE:,} characters")
+        raise InputError(
+            f"{file.path}: tokenizer.chat_template should be a text of at most {MAX_TEMPLATE:,} characters"
+        )
     return pipeline, {
         "special_tokens": special,
         "max_length": length if isinstance(length, int) else None,

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from regard.inference.generation.assisted import assist
 from regard.inference.generation.beam_search import check_finite, check_max_new_tokens, chunked_top_k
-from regard.inference.generation.decoder import Decoder, StateT, cuda_graph_decoder, fast_decoder
+from regard.inference.generation.decoder import Decoder, StateT, TokenConstraints, cuda_graph_decoder, fast_decoder
 from regard.inference.generation.prompt_cache import PromptCache
 from regard.nn.cache import DecoderState
 from regard.nn.causal_decoder import CausalDecoder
@@ -58,6 +58,7 @@ def sample(
     """
     check_max_new_tokens(max_new_tokens)
     sampling = sampling or Sampling(temperature=0.0)
+    constraints = TokenConstraints.of(model)
     with eval_mode(model), eval_mode(assistant):
         with torch.inference_mode():
             logits, state = model.start(ids, layout) if prompt_cache is None else prompt_cache.start(model, ids)
@@ -75,13 +76,14 @@ def sample(
                     graph_decoder, state, logits, sampling, chances_at, end, max_new_tokens, finished
                 )
                 return
-        argmax_only = sampling.temperature == 0 and used is None and trace is None
+        argmax_only = sampling.temperature == 0 and used is None and trace is None and not constraints.suppressed
         model = fast_decoder(model, ids.device, steps=max_new_tokens, argmax_only=argmax_only)
         if assistant is not None:
             with torch.inference_mode():
                 model, state = assist(model, assistant, ids, state, steps=max_new_tokens - 1)
         for step in range(1, max_new_tokens + 1):
             with torch.inference_mode():
+                logits = constraints.suppress(constraints.force(logits, step))
                 chances = _chances(seed, [numbers[position] for position in active], step)
                 tokens = _choice(sampling, logits, used, chances)
                 next_tokens: list[int] = tokens.tolist()
