@@ -188,7 +188,7 @@ class TiedEmbedding(TextEmbedding):
         nn.Module.__init__(self)
         self._shared = (shared,)  # in a tuple, so that the vectors are parameters of that module only
         self.positions, self.segments, self.norm = positions, None, norm
-        self.dropout, self.scale = Dropout(dropout), shared.scale
+        self.project, self.dropout, self.scale = None, Dropout(dropout), shared.scale
 
     @property
     def tokens(self) -> nn.Embedding:  # type: ignore[override]
