@@ -43,6 +43,11 @@ class GenerateRequest(Request, GenerationConfig):
     )
     system: str | None = option(None, help="With --chat: the system message.", metavar="TEXT")
     model: ModelName = model_option(DEFAULT_CAUSAL_LM)
+    assistant_model: ModelName | None = option(
+        None,
+        help="A smaller model with the same vocabulary that drafts tokens for speed; the text stays the same.",
+        metavar="MODEL",
+    )
     precision: DecodingPrecision = decoding_precision_option()
     candidates: bool = option(False, help="Record the candidates at every token, which the page shows.")
     trace: Path | None = option(
@@ -63,6 +68,12 @@ class GenerateRequest(Request, GenerationConfig):
     def _write_messages(cls, value: object) -> object:
         """Python and HTTP may give messages as a list."""
         return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _check_assistant(self) -> Self:
+        if self.assistant_model == self.model:
+            raise ValueError("assistant_model is the model itself, which drafts nothing faster; name a smaller model")
+        return self
 
     @model_validator(mode="after")
     def _check_system(self) -> Self:
@@ -103,15 +114,17 @@ def generate(request: GenerateRequest, models: Models) -> Generator[Event, None,
     with ExitStack() as stack:
         # Before the model is loaded: a file that cannot be written must not cost that time.
         target = None if request.trace is None else stack.enter_context(replace_file(request.trace))
-        loaded = stack.enter_context(models.use(request.model, precision=request.precision))
+        names = sorted({request.model, request.assistant_model or request.model})  # one order, as each is locked
+        loaded = {name: stack.enter_context(models.use(name, precision=request.precision)) for name in names}
         generation = Generation(
-            loaded,
+            loaded[request.model],
             request.prompt,
             request.config(),
             candidates=request.candidates,
             record_trace=target is not None,
             chat=request.chat,
             system=request.system,
+            assistant=None if request.assistant_model is None else loaded[request.assistant_model],
         )
         yield from _notes(generation.prompt, request.max_new_tokens)
         interrupted = False

@@ -175,5 +175,15 @@ class _FastDecoder(Generic[StateT]):
                 logits, state = self.model.step(tokens, state)
                 return logits, state
         hidden = self.fused_step(self.model.embed_next(tokens, state)[:, 0], state)
+        return self.logits(hidden), state
+
+    def extend(self, tokens: Tensor, state: Any) -> Tensor:
+        """`CausalDecoder.extend`."""
+        with self.packing:
+            hidden: Tensor = self.model.extend(tokens, state)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
         with self.output:
-            return self.model.logits(hidden), state
+            logits: Tensor = self.model.logits(hidden)
+        return logits

@@ -141,11 +141,13 @@ class _LayerStep:
     def _attend(self, x: Tensor, cache: KVCache, step: _Step) -> Tensor:
         rows, key_heads = len(x), self.key_heads
         projected = self.project(x).view(rows, self.heads + 2 * key_heads, -1)
-        query, key, value = torch.split(projected, [self.heads, key_heads, key_heads], dim=1)
-        query = query if self.query_norm is None else self.query_norm(query)
-        key = key if self.key_norm is None else self.key_norm(key)
+        both, value = torch.split(projected, [self.heads + key_heads, key_heads], dim=1)
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = torch.split(both, [self.heads, key_heads], dim=1)
+            both = torch.cat([self.query_norm(query), self.key_norm(key)], dim=1)
         if self.rotary is not None:
-            query, key = step.rotate(self.rotary, query), step.rotate(self.rotary, key)
+            both = step.rotate(self.rotary, both)
+        query, key = torch.split(both, [self.heads, key_heads], dim=1)
         key, value = cache.extend(key.unsqueeze(2), value.unsqueeze(2))
         bias = step.bias(self.window)
         # The heads that share a key head are its queries.
