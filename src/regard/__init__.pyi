@@ -273,10 +273,7 @@ def generate(
     chat: bool = False,
     system: str | None = None,
     model: _Model = 'regard-gpt',
-<<<<<<< HEAD
     assistant_model: _Model | None = None,
-=======
->>>>>>> gguf
     precision: Literal['fp32', 'int8'] = 'fp32',
     candidates: bool = False,
     trace: str | PathLike[str] | None = None,

@@ -65,7 +65,7 @@ TENSOR_TYPES = {
 
 
 @dataclass(frozen=True)
-class StoredTensor:
+class GgufTensor:
     """A tensor of the file: its shape with the outer dimension first, and where its bytes are."""
 
     shape: tuple[int, ...]
@@ -80,7 +80,7 @@ class GgufFile:
 
     path: Path
     metadata: dict[str, Any]
-    tensors: dict[str, StoredTensor]
+    tensors: dict[str, GgufTensor]
 
     @property
     def architecture(self) -> str:
@@ -147,10 +147,10 @@ class _Header:
             metadata[key] = self.value(self.number("<u4"))
         return GgufFile(self.path, metadata, self.tensors(num_tensors, self.alignment(metadata)))
 
-    def tensors(self, count: int, alignment: int) -> dict[str, StoredTensor]:
+    def tensors(self, count: int, alignment: int) -> dict[str, GgufTensor]:
         listed = [self.tensor() for _ in range(count)]
         begin = -(-self.position // alignment) * alignment
-        tensors: dict[str, StoredTensor] = {}
+        tensors: dict[str, GgufTensor] = {}
         for name, shape, (kind, block, block_bytes), offset in listed:
             size = math.prod(shape) // block * block_bytes
             if name in tensors:
@@ -160,7 +160,7 @@ class _Header:
                     f"tensor {name!r} takes {size:,} bytes from byte {begin + offset:,} on, "
                     f"but the file has {self.file_size:,} bytes"
                 )
-            tensors[name] = StoredTensor(shape, kind, begin + offset, size)
+            tensors[name] = GgufTensor(shape, kind, begin + offset, size)
         ends = sorted((stored.start, stored.start + stored.size) for stored in tensors.values())
         if any(end > start for (_, end), (start, _) in pairwise(ends)):
             raise self.error("its tensors overlap")
