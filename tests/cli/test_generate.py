@@ -364,7 +364,7 @@ def test_chat_without_a_template_or_with_wrong_messages(call: Call, chat: Path, 
 def test_the_next_turn_of_a_chat_reads_only_what_is_new(chat: Path) -> None:
     """In a model that is kept, as by the studio; texts and candidates are those of a new model."""
     kept, config = replace(load_model(chat), cache={}), GenerationConfig(temperature=0, max_new_tokens=9)
-    messages = [{"role": "user", "content": "the film?"}]
+    messages, before = [{"role": "user", "content": "the film?"}], ""
 
     def answer(loaded: LoadedModel) -> Generation:
         generation = Generation(loaded, json.dumps(messages), config, chat=True)
