@@ -336,7 +336,7 @@ export interface MapView {
 export interface MaskedWord { readonly word: string; readonly spaced: boolean; readonly completions: readonly Candidate[]; }
 /** A model as the page lists it. */
 export interface ModelState {
-  readonly capabilities: readonly ("text-encoder" | "masked-lm" | "next-sentence" | "causal-lm" | "bidirectional-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "image-text" | "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned" | "sentence-embedding" | "post-norm")[] | null;
+  readonly capabilities: readonly ("text-encoder" | "masked-lm" | "replaced-token-detection" | "next-sentence" | "causal-lm" | "bidirectional-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "image-text" | "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned" | "sentence-embedding" | "post-norm")[] | null;
   readonly description: string; readonly task: string | null; readonly num_attention_heads: number | null; readonly num_parameters: number | null;
   readonly name: string; readonly state: "loading" | "ready" | "failed"; readonly error: string;
 }

@@ -185,6 +185,8 @@ def _activations(fields: Collection[str]) -> list[str]:
 
 def _find(document: Mapping[str, object], key: str, path: Path) -> object:
     """The value of a key of config.json, None if it is missing."""
+    if key in document:  # the keys of GGUF files contain points
+        return document[key]
     *sections, last = key.split(".")
     for section in sections:
         inner = document.get(section) or {}
