@@ -341,7 +341,7 @@ def randomized(model: transformers.PreTrainedModel, seed: int = 0) -> transforme
     # Smaller where transformers always computes in float32, and for T5 and GPT-Neo, which do not scale their scores:
     # large weights amplify rounding errors.
     small = model.config.model_type in ("t5", "gpt_neo", "modernbert") or hasattr(model.config, "rms_norm_eps")
-    size = 0.15 if small else 0.3
+    size = 0.15 if small else 0.2 if model.config.model_type == "mbart" else 0.3
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad:  # Marian's sinusoids
@@ -349,7 +349,7 @@ def randomized(model: transformers.PreTrainedModel, seed: int = 0) -> transforme
             numbers = size * torch.randn(parameter.shape, generator=generator)
             if getattr(model.config, "scale_embedding", False) and name.endswith(("shared.weight", "tokens.weight")):
                 numbers *= model.config.d_model**-0.5  # otherwise each token predicts itself, whatever the source
-            is_norm = "norm" in name.lower() or ".ln_" in name
+            is_norm = "norm" in name.lower() or (".ln_" in name and model.config.model_type == "openai-gpt")
             parameter.copy_(1 + numbers if is_norm and name.endswith("weight") else numbers)
     return model.eval()
 

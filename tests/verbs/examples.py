@@ -250,6 +250,6 @@ EXAMPLES: dict[str, Example] = {
     "export": Example(
         {"model": "MODEL", "output": "EXPORTED", "format": "sentence-transformers", "normalize": True},
         {"model": "GPT", "output": "EXPORTED", "format": "sentence-transformers"},
-        "expected a BERT, a DistilBERT or a RoBERTa",
+        "expected a BERT, a DistilBERT, a RoBERTa",
     ),
 }

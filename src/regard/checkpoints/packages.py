@@ -118,9 +118,6 @@ class JoinedFile(io.RawIOBase):
         self.position = max(0, start + offset)
         return self.position
 
-    def tell(self) -> int:
-        return self.position
-
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Read within one file."""
         index = bisect_right(self.ends, self.position)

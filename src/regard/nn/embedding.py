@@ -187,7 +187,7 @@ class TiedEmbedding(TextEmbedding):
     ) -> None:
         nn.Module.__init__(self)
         self._shared = (shared,)  # in a tuple, so that the vectors are parameters of that module only
-        self.positions, self.segments, self.norm = positions, None, norm
+        self.positions, self.segments, self.norm, self.project = positions, None, norm, None
         self.dropout, self.scale = Dropout(dropout), shared.scale
 
     @property
