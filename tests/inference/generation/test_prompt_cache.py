@@ -36,8 +36,7 @@ def tokens_read(model: Any) -> list[int]:
 )
 def test_logits_are_equal_and_only_new_tokens_are_read(name: str, second: list[int], reused: int) -> None:
     model, cache = family(name), PromptCache()
-    cache.start(model, torch.tensor([PROMPT]))
-    cache.keep(PROMPT)
+    cache.keep(model, PROMPT, cache.start(model, torch.tensor([PROMPT]))[1])
     expected, _ = model.start(torch.tensor([second]))
     lengths = tokens_read(model)
     found, state = cache.start(model, torch.tensor([second]))
@@ -55,11 +54,18 @@ def test_turns_of_a_conversation(sampling: Sampling | None, assisted: bool) -> N
     for turn in range(3):
         ids = torch.tensor([prompt])
         expected = list(sample(model, ids, **settings))
-        more = {"assistant": family("gpt")} if assisted else {}
-        found = list(sample(model, ids, **settings, **more, prompt_cache=cache))
+        states: list[Any] = []
+
+        def start(model: Any, ids: torch.Tensor, states: list[Any] = states) -> Any:
+            logits, state = cache.start(model, ids)
+            states.append(state)
+            return logits, state
+
+        assistant = family("gpt") if assisted else None
+        found = list(sample(model, ids, **settings, assistant=assistant, start=start))
         assert found == expected
         text = [*prompt, *(token for (token,) in found if token is not None)]
-        cache.keep(text[:-1])
+        cache.keep(model, text[:-1], states[0])
         assert cache.reused == (0 if turn == 0 else len(prompt) - 3)  # the last generated token and two more
         prompt = [*text, 7, turn]
 
@@ -70,12 +76,10 @@ def test_cache_is_not_used_for_other_models_recordings_or_large_texts() -> None:
     ids = torch.tensor([PROMPT])
 
     def kept() -> bool:
-        cache.start(model, ids)
-        cache.keep(PROMPT)
-        cache.start(model, ids)
-        reused = cache.reused
-        cache.keep(PROMPT)
-        return reused > 0
+        for _ in range(2):
+            _, state = cache.start(model, ids)
+            cache.keep(model, PROMPT, state)
+        return cache.reused > 0
 
     assert kept()
     other = family("llama", seed=5)

@@ -17,10 +17,9 @@ MAX_BYTES = 1 << 29  # of keys and values that are kept between texts
 
 
 class PromptCache:
-    """The state of one model after its last text. The weights of the model must not change between texts.
+    """The state of one model after its last complete text. The weights of the model must not change between texts.
 
-    `start` reads a prompt; `keep` is called when its text is complete. Until then another text is read without the
-    cache. While activations are recorded or edited, prompts are read completely and nothing is kept.
+    While activations are recorded or edited, prompts are read completely and nothing is kept.
     """
 
     def __init__(self, *, max_bytes: int = MAX_BYTES) -> None:
@@ -29,32 +28,27 @@ class PromptCache:
         self._model: ref[Any] | None = None
         self._tokens: list[int] = []
         self._state: DecoderState | None = None
-        self._in_use: DecoderState | None = None
 
     def start(self, model: Any, ids: Tensor) -> tuple[Tensor, Any]:
         """`Decoder.start` for one prompt (1, T): the logits (1, V) of the next token, and the state."""
-        old, self._state = self._state, None
-        self.reused = 0 if old is None else self._shared(model, ids, old)
-        if old is None or not self.reused:
-            logits, state = model.start(ids)
-        else:
-            old.truncate(self.reused)
-            hidden = model.extend(ids[:, self.reused :], old)
-            logits, state = model.logits(hidden[:, -1]), old
-        kept = isinstance(model, CausalDecoder) and not recording.is_recording()
-        self._model, self._in_use = ref(model), state if kept else None
-        return logits, state
+        state, self._state = self._state, None  # a state continues one text
+        self.reused = 0 if state is None else self._shared(model, ids, state)
+        if state is None or not self.reused:
+            logits, started = model.start(ids)
+            return logits, started
+        state.truncate(self.reused)
+        hidden = model.extend(ids[:, self.reused :], state)
+        return model.logits(hidden[:, -1]), state
 
-    def keep(self, tokens: Sequence[int]) -> None:
-        """Keep the state of the last prompt, continued by the generated ones: `tokens` are those that were read."""
-        state, self._in_use = self._in_use, None
-        if state is None or len(state.mask) != 1:
+    def keep(self, model: Any, tokens: Sequence[int], state: object) -> None:
+        """Keep the state of a complete text for the next one; `tokens` are those that the model has read."""
+        if not isinstance(model, CausalDecoder) or not isinstance(state, DecoderState) or recording.is_recording():
             return
         state.truncate(len(tokens))
         layers = [layer.self_attention for layer in state.cache.layers]
         size = sum(part.nbytes for layer in layers for part in (layer.key, layer.value) if part is not None)
-        if size <= self.max_bytes:
-            self._tokens, self._state = list(tokens[: state.cache.length]), state
+        if len(state.mask) == 1 and size <= self.max_bytes:
+            self._model, self._tokens, self._state = ref(model), list(tokens[: state.cache.length]), state
 
     def _shared(self, model: object, ids: Tensor, state: DecoderState) -> int:
         """How many tokens the prompt has in common with the last text; its last token is read for the logits."""

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -23,7 +23,6 @@ from torch import Tensor
 from regard.inference.generation.assisted import assist
 from regard.inference.generation.beam_search import check_finite, check_max_new_tokens, chunked_top_k
 from regard.inference.generation.decoder import Decoder, StateT, TokenConstraints, cuda_graph_decoder, fast_decoder
-from regard.inference.generation.prompt_cache import PromptCache
 from regard.nn.cache import DecoderState
 from regard.nn.causal_decoder import CausalDecoder
 from regard.nn.masks import Padded
@@ -48,20 +47,21 @@ def sample(
     finished: Collection[int] = (),
     trace: Trace | None = None,
     assistant: CausalDecoder | None = None,
-    prompt_cache: PromptCache | None = None,
+    start: Callable[[Any, Tensor], tuple[Tensor, Any]] | None = None,
 ) -> Iterator[list[int | None]]:
     """Yield the next token of each row, step by step; None for a finished row. Without `sampling` the search is greedy.
 
     `rows` are the numbers of the rows for their random numbers (default: from 0). `prompt_ids` are the tokens of each
     row that count for the repetition penalty. Rows whose positions the caller adds to `finished` are not continued.
-    For a single row, an `assistant` drafts tokens (`assisted`), and a `prompt_cache` may know a part of the prompt.
+    For a single row, an `assistant` drafts tokens (see `assisted`). `start(model, ids)` reads the prompts in place of
+    the model, as `PromptCache` does.
     """
     check_max_new_tokens(max_new_tokens)
     sampling = sampling or Sampling(temperature=0.0)
     constraints = TokenConstraints.of(model)
     with eval_mode(model), eval_mode(assistant):
         with torch.inference_mode():
-            logits, state = model.start(ids, layout) if prompt_cache is None else prompt_cache.start(model, ids)
+            logits, state = model.start(ids, layout) if start is None else start(model, ids)
             used = _used_tokens(logits, prompt_ids) if sampling.repetition_penalty != 1 else None
         active = list(range(len(logits)))
         numbers = active if rows is None else list(rows)

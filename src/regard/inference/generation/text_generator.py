@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
@@ -166,14 +166,15 @@ class GenerationStream:
         self._generator, self._prompt, self._stop_strings = generator, prompt, stop_strings
         self._sampling, self._seed, self._trace, self._assistant = sampling, seed, trace, assistant
         self._prompt_cache = prompt_cache if num_return_sequences == 1 else None
+        self._state: object = None
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         batch = BATCH if self._assistant is None else 1
         for first in range(0, len(self.texts), batch):
             yield from self._batch(range(first, min(first + batch, len(self.texts))))
         if self._prompt_cache is not None:
-            # The last token was not read.
-            self._prompt_cache.keep([*self._prompt.ids, *self.texts[0].tokens[:-1]])
+            read = [*self._prompt.ids, *self.texts[0].tokens[:-1]]
+            self._prompt_cache.keep(self._generator.model, read, self._state)
 
     def _batch(self, rows: Sequence[int]) -> Iterator[tuple[int, str]]:
         generator, prompt = self._generator, self._prompt
@@ -192,7 +193,7 @@ class GenerationStream:
             finished=finished,
             trace=self._trace,
             assistant=self._assistant,
-            prompt_cache=self._prompt_cache,
+            start=None if self._prompt_cache is None else self._start,
         )
         for tokens in steps:
             for position, token in enumerate(tokens):
@@ -203,6 +204,11 @@ class GenerationStream:
         for row, stream in zip(rows, streams, strict=True):
             if piece := self._close(row, stream, "length"):
                 yield row, piece
+
+    def _start(self, model: Any, ids: Tensor) -> tuple[Tensor, Any]:
+        assert self._prompt_cache is not None
+        logits, self._state = self._prompt_cache.start(model, ids)
+        return logits, self._state
 
     def _take(self, row: int, stream: TextStream, token: int) -> str:
         """Add a token to a text and return the new text that is final."""
