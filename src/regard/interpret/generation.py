@@ -275,14 +275,12 @@ class Generation:
         assistant: LoadedModel | None = None,
     ) -> None:
         """With `chat`, a text that continues the last chat of a model kept by a server reuses its keys and values."""
-        if assistant is not None:
-            if config.num_beams > 1:
-                raise InputError("an assistant model drafts for greedy search and sampling; leave out num_beams")
-            check_assistant(loaded.model, loaded.tokenizer, assistant.model, assistant.tokenizer)
+        self.assistant = None if assistant is None else check_assistant(*loaded, *assistant)
+        if assistant is not None and config.num_beams > 1:
+            raise InputError("an assistant model drafts for greedy search and sampling; leave out num_beams")
         if candidates and config.num_beams == 1 and config.num_return_sequences > 1:
             raise InputError("candidates are recorded for one sampled text; leave out num_return_sequences")
         self.generator = TextGenerator(loaded.model, loaded.tokenizer)
-        self.assistant = None if assistant is None else assistant.model
         self.prompt_cache = loaded.cached("prompt cache", PromptCache) if chat else None
         self.messages = read_messages(prompt, system=system) if chat else None
         if self.messages is not None:

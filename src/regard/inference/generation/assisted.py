@@ -26,28 +26,30 @@ MAX_DRAFT = 7  # with the token before them, the model reads up to 8 rows: a siz
 
 def check_assistant(
     model: nn.Module, tokenizer: Tokenizer | None, assistant: nn.Module, assistant_tokenizer: Tokenizer | None
-) -> None:
-    """Raise InputError unless both are causal models with the same vocabulary."""
-    for one, name in ((model, "the model"), (assistant, "its assistant model")):
-        if not isinstance(one, CausalDecoder):
-            raise InputError(
-                f"expected a causal model such as a GPT-2 or a Llama as {name}, and this is {describe_model(one)}"
-            )
+) -> CausalDecoder:
+    """Return the assistant; raise InputError unless both are causal models with the same vocabulary."""
+    if not isinstance(model, CausalDecoder) or not isinstance(assistant, CausalDecoder):
+        raise InputError(
+            "expected a causal model such as a GPT-2 or a Llama and a smaller one as its assistant, and these are "
+            f"{describe_model(model)} and {describe_model(assistant)}"
+        )
     if tokenizer is None or assistant_tokenizer is None or tokenizer.vocabulary != assistant_tokenizer.vocabulary:
         own, others = (0 if one is None else len(one.vocabulary) for one in (tokenizer, assistant_tokenizer))
         raise InputError(
             f"the assistant model has another vocabulary ({others:,} tokens) than the model ({own:,} tokens), so its "
             "drafts mean something else; use a smaller model with the same tokenizer"
         )
+    return assistant
 
 
 def assist(
     model: Any, assistant: CausalDecoder, ids: Tensor, state: object, *, steps: int
-) -> tuple[AssistedDecoder, AssistedState]:
-    """Return a decoder of up to `steps` steps that continues the `state` of one prompt (1, T)."""
+) -> tuple[Any, AssistedState]:
+    """Return an `AssistedDecoder` of up to `steps` steps that continues the `state` of one prompt (1, T)."""
     if not isinstance(state, DecoderState) or len(ids) != 1:
         raise ValueError("an assistant model drafts for one row of a causal model")
-    context, device = assistant.config.max_position_embeddings, next(assistant.parameters()).device
+    config: Any = assistant.config
+    context, device = config.max_position_embeddings, next(assistant.parameters()).device
     own = assistant.start(ids.to(device))[1] if ids.shape[1] <= context else None
     drafter = fast_decoder(assistant, device, steps=steps, argmax_only=True)
     return AssistedDecoder(model, drafter, context), AssistedState(state, own, ids[0].tolist(), steps)
