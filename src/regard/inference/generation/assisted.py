@@ -1,6 +1,6 @@
 """Speculative decoding: a small model drafts tokens that the model reads in one pass (Leviathan et al. 2023).
 
-One pass over several tokens costs little more than one over a single token, which is limited by reading the weights.
+A pass reads all weights once, however many tokens it has, and reading them limits a step with a single token.
 The search sees the model's own logits at every token, so it chooses the tokens that it chooses without the assistant,
 greedy or sampled with any filter, up to the rounding of the logits. Drafts that are not chosen are removed again.
 """
