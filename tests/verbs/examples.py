@@ -151,6 +151,16 @@ EXAMPLES: dict[str, Example] = {
         {"text": "the film", "model": "GPT", "position": 9},
         "no position 9",
     ),
+    "logit_attribution": Example(
+        {"text": "the film was", "model": "GPT", "answer": "good", "wrong": "bad"},
+        {"text": "the film was", "model": "GPT", "answer": "good", "wrong": "good"},
+        "are both",
+    ),
+    "patch": Example(
+        {"clean": "the film was", "corrupted": "the water was", "model": "GPT", "answer": "good", "wrong": "bad"},
+        {"clean": "the film was", "corrupted": "the film", "model": "GPT"},
+        "expected the same number",
+    ),
     "decode": Example(
         {"text": "the film", "model": "GPT", "num_beams": 2, "max_new_tokens": 3},
         {"text": " ", "model": "GPT"},

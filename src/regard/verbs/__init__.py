@@ -38,6 +38,8 @@ VERBS = (
     "layers",
     "look",
     "lens",
+    "logit_attribution",
+    "patch",
     "figure",
     "lesson",
     "senses",
