@@ -146,6 +146,11 @@ EXAMPLES: dict[str, Example] = {
         {"text": "a", "model": "MODEL", "layer": 7},
         "no layer 7",
     ),
+    "long_attention": Example(
+        {"text": "the film was good", "model": "GPT", "layer": 1, "head": 1},
+        {"text": "the film was good", "model": "GPT", "layer": 1, "head": 9},
+        "no head 9",
+    ),
     "lens": Example(
         {"text": "the film was", "model": "GPT", "top": 2, "position": 1},
         {"text": "the film", "model": "GPT", "position": 9},

@@ -37,6 +37,7 @@ VERBS = (
     "features",
     "layers",
     "look",
+    "long_attention",
     "lens",
     "logit_attribution",
     "patch",
