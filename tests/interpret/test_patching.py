@@ -78,7 +78,9 @@ def test_equal_to_hooks_on_transformers(pair: Pair) -> None:
         ours = patching.patch_residual(layer, positions)
         for position in range(5):
 
-            def replace(module: Any, inputs: tuple[Any, ...], at: int = position, clean: Tensor = stored[module]) -> Any:
+            def replace(
+                module: Any, inputs: tuple[Any, ...], at: int = position, clean: Tensor = stored[module]
+            ) -> Any:
                 x = inputs[0].clone()
                 x[:, at] = clean[:, at]
                 return (x, *inputs[1:])
@@ -90,7 +92,9 @@ def test_equal_to_hooks_on_transformers(pair: Pair) -> None:
         by_head = patching.patch_heads(layer + 1, [{head} for head in range(4)])
         for head in range(4):
 
-            def replace_head(module: Any, inputs: tuple[Any, ...], head: int = head, clean: Tensor = stored[projection]) -> Any:
+            def replace_head(
+                module: Any, inputs: tuple[Any, ...], head: int = head, clean: Tensor = stored[projection]
+            ) -> Any:
                 x = inputs[0].clone()
                 width = x.shape[-1] // 4
                 x[..., head * width : (head + 1) * width] = clean[..., head * width : (head + 1) * width]

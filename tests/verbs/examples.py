@@ -157,12 +157,12 @@ EXAMPLES: dict[str, Example] = {
         "no position 9",
     ),
     "logit_attribution": Example(
-        {"text": "the film was", "model": "GPT", "answer": "good", "wrong": "bad"},
-        {"text": "the film was", "model": "GPT", "answer": "good", "wrong": "good"},
+        {"text": "the film was", "model": "GPT", "answer": "film", "wrong": "good"},
+        {"text": "the film was", "model": "GPT", "answer": "film", "wrong": "film"},
         "are both",
     ),
     "patch": Example(
-        {"clean": "the film was", "corrupted": "the water was", "model": "GPT", "answer": "good", "wrong": "bad"},
+        {"clean": "the film was", "corrupted": "the good was", "model": "GPT", "answer": "film", "wrong": "good"},
         {"clean": "the film was", "corrupted": "the film", "model": "GPT"},
         "expected the same number",
     ),

@@ -163,7 +163,7 @@ class PatternSums:
     ) -> None:
         """Add a text with its attention weights and the targets of each pattern (patterns, T, T)."""
         self.add_pointing(text, weights, targets, random, causal=causal)
-        heads, length, _ = weights.shape
+        length = weights.shape[-1]
         visible = np.arange(1, length + 1) if causal else np.full(length, length)
         rows = np.flatnonzero(~np.array(encoding.special_tokens_mask) & (visible >= MIN_VISIBLE))
         if not len(rows):
@@ -297,7 +297,7 @@ def t_quantile(degrees: int) -> float:
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
-    return sum(term / degrees**power for power, term in enumerate(terms))
+    return math.fsum(term / degrees**power for power, term in enumerate(terms))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -198,8 +198,9 @@ def check_pre_norm(model: nn.Module) -> None:
 
 def _head_outputs(attention: Any, mixed: Tensor) -> tuple[list[Tensor], Tensor]:
     """What each head adds to the residual stream, and the bias of the output projection."""
-    separate = torch.block_diag(*mixed.view(attention.heads, 1, -1))
-    outputs = attention.output(torch.cat([separate, torch.zeros_like(mixed)[None]]))
+    separate = torch.zeros(attention.heads, attention.heads, len(mixed) // attention.heads).to(mixed)
+    separate[range(attention.heads), range(attention.heads)] = mixed.view(attention.heads, -1)
+    outputs = attention.output(torch.cat([separate.flatten(1), torch.zeros_like(mixed)[None]]))
     return list(outputs[:-1] - outputs[-1]), outputs[-1]
 
 

@@ -231,7 +231,8 @@ def patch_activations(
         )
 
     def restored(logits: Tensor) -> list[float]:
-        return ((difference(logits) - before) / (after - before)).tolist()  # type: ignore[no-any-return]
+        shares: list[float] = ((difference(logits) - before) / (after - before)).tolist()
+        return shares
 
     positions = [{position} for position in range(patching.num_tokens)]
     heads = [{head} for head in range(patching.num_heads)]

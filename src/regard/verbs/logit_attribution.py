@@ -16,9 +16,7 @@ class LogitAttributionRequest(Request):
     answer: str | None = option(
         None, help="The next token, a word of one token; by default the likeliest one.", metavar="WORD"
     )
-    wrong: str | None = option(
-        None, help="Another token: attribute the difference of the two logits.", metavar="WORD"
-    )
+    wrong: str | None = option(None, help="Another token: attribute the difference of the two logits.", metavar="WORD")
 
 
 @verb(

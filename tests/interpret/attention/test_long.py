@@ -92,7 +92,9 @@ def test_size_of_8192_tokens(gpt: tuple[Any, Tokenizer]) -> None:
     assert len(found.tokens) == 8192 and found.truncated > 0 and "truncated" in found.notes[0]
     assert found.overview.shape == (512, 512) and found.cell == 16
     assert found.tile(8000, 7900).shape == (192, 256)
-    np.testing.assert_allclose(np.concatenate([found.tile(8191, c) for c in range(0, 8192, 256)], 1).sum(), 1, atol=1e-4)
+    np.testing.assert_allclose(
+        np.concatenate([found.tile(8191, c) for c in range(0, 8192, 256)], 1).sum(), 1, atol=1e-4
+    )
     assert len(found.to_json()) < 4_000_000  # the map itself has 67 million weights
 
 
