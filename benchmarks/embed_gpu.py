@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from benchmarks.timing import best_times, describe_machine, save_results
-from regard.inference.embedding.embedder import EmbeddingEngine
+from regard.inference.embedding.engine import EmbeddingEngine
 from regard.models import Bert, BertConfig
 from regard.text import Tokenizer
 

@@ -1,10 +1,11 @@
-"""Generation speed: GPT-2 small with greedy search and MarianMT with beam search, against transformers' `generate`.
+"""Generation speed: causal models with greedy search and MarianMT with beam search, against transformers' `generate`.
 
-    python -m benchmarks.generate [--batch 1 8] [--beam 5] [--sentences 8] [--device cpu] [--precision fp32]
-                                  [--prompt 32] [--tokens 128] [--rounds 4] [--modes off graphs] [--tiny]
-                                  [--save NAME]
+    python -m benchmarks.generate [--family gpt2 llama] [--model NAME] [--batch 1 8] [--beam 5] [--sentences 8]
+                                  [--device cpu] [--precision fp32] [--prompt 32] [--tokens 128] [--rounds 4]
+                                  [--modes off graphs] [--tiny] [--save NAME]
 
-Both have the same random weights and must generate the same tokens in float32, otherwise nothing is timed; in bfloat16
+`--family` is GPT-2 small (gpt2) or a Llama with the shape of SmolLM2-135M (llama). Both libraries have the same random
+weights, or those of `--model`, and must generate the same tokens in float32, otherwise nothing is timed; in bfloat16
 rounding differs, and the fraction of equal tokens is reported. Prefill is a call for one token; decoding is the time
 of a call for many tokens minus prefill. Neither returns log-probabilities. Matrices are packed in the first call only,
 as in real use. The implementations alternate, and the best round counts. Memory bandwidth is measured in the same
@@ -18,12 +19,14 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.generators import BEGIN, END, PADDING, gpt2, marian
+from benchmarks.generators import BEGIN, CAUSAL, END, PADDING, checkpoint, marian
 from benchmarks.timing import best_times, describe_machine, save_results
 from regard.device import choose_device
 from regard.inference.generation.beam_search import Beam, beam_search
@@ -41,7 +44,9 @@ Call = Callable[[], object]
 
 def create_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", nargs="*", type=int, default=[1, 8], help="batch sizes for GPT-2; none skips it")
+    parser.add_argument("--batch", nargs="*", type=int, default=[1, 8], help="rows of causal models; none skips them")
+    parser.add_argument("--family", nargs="+", choices=CAUSAL, default=["gpt2"], help="causal models of random weights")
+    parser.add_argument("--model", metavar="NAME", help="a causal model with its own weights, instead of --family")
     parser.add_argument("--beam", type=int, default=0, help="number of beams for MarianMT; 0 skips it")
     parser.add_argument("--sentences", type=int, default=8, help="batch size for MarianMT")
     parser.add_argument("--device", default="cpu")
@@ -68,10 +73,15 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     device = choose_device(options.device)
     print(describe_machine(), flush=True)
     parts: dict[str, Callable[[], dict[str, Any]]] = {}
-    for rows in options.batch:
-        for mode in options.modes if device.type == "cuda" else ["off"]:
-            name = f"gpt2 x {rows}" + (f", {mode}" if device.type == "cuda" else "")
-            parts[name] = lambda name=name, rows=rows, mode=mode: benchmark_gpt2(name, options, device, rows, mode)
+    causal: dict[str, Callable[[], tuple[Any, nn.Module]]] = {
+        family: lambda family=family: CAUSAL[family](tiny=options.tiny) for family in options.family
+    }
+    if options.model:
+        causal = {options.model: lambda: checkpoint(options.model)}
+    modes = options.modes if device.type == "cuda" else ["off"]
+    for (model, pair), rows, mode in product(causal.items(), options.batch, modes):
+        name = f"{model} x {rows}" + (f", {mode}" if device.type == "cuda" else "")
+        parts[name] = partial(benchmark_causal, name, pair, options, device, rows, mode)
     if options.beam:
         parts["marian"] = lambda: benchmark_marian("marian", options, device)
     results: dict[str, Any] = {}
@@ -87,11 +97,16 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     return results
 
 
-def benchmark_gpt2(
-    name: str, options: argparse.Namespace, device: torch.device, rows: int, mode: Any
+def benchmark_causal(
+    name: str,
+    pair: Callable[[], tuple[Any, nn.Module]],
+    options: argparse.Namespace,
+    device: torch.device,
+    rows: int,
+    mode: Any,
 ) -> dict[str, Any]:
-    """Greedy continuations by GPT-2."""
-    theirs, ours = _to_device(gpt2(tiny=options.tiny), options, device)
+    """Greedy continuations of random tokens by a causal model."""
+    theirs, ours = _to_device(pair(), options, device)
     vocabulary = theirs.config.vocab_size
     generator = torch.Generator().manual_seed(1)
     prompts = torch.randint(vocabulary, (rows, options.prompt), generator=generator).to(device)
@@ -255,7 +270,7 @@ def _synchronize(device: torch.device) -> None:
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    names = ("device", "precision", "prompt", "tokens", "rounds", "tiny")
+    names = ("device", "precision", "prompt", "tokens", "rounds", "tiny", "model")
     return {name: getattr(options, name) for name in names}
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.loading import read_model
+from regard.checkpoints.loading import load, read_model, save
 from regard.models import Transformer, TransformerConfig
 
-__all__ = ["BEGIN", "END", "PADDING", "gpt2", "marian"]
+__all__ = ["BEGIN", "CAUSAL", "END", "PADDING", "checkpoint", "marian"]
 
 PADDING, BEGIN, END = 0, 1, 2
 NAMES = {
@@ -36,8 +36,41 @@ def gpt2(*, tiny: bool) -> tuple[Any, nn.Module]:
     """GPT-2 small: transformers' and ours."""
     shape = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 1000} if tiny else {}
     config = _library().GPT2Config(**shape, bos_token_id=0, eos_token_id=0, attn_implementation="sdpa")
-    theirs = _library().GPT2LMHeadModel(config).eval()
-    _enlarge(theirs)
+    return _with_random_weights(_library().GPT2LMHeadModel(config))
+
+
+def llama(*, tiny: bool) -> tuple[Any, nn.Module]:
+    """A Llama with the shape of SmolLM2-135M: transformers' and ours."""
+    width, depth, heads, ffn, vocabulary = (64, 2, 4, 128, 1000) if tiny else (576, 30, 9, 1536, 49152)
+    config = _library().LlamaConfig(
+        hidden_size=width,
+        num_hidden_layers=depth,
+        num_attention_heads=heads,
+        num_key_value_heads=2 if tiny else 3,
+        intermediate_size=ffn,
+        vocab_size=vocabulary,
+        max_position_embeddings=8192,
+        rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        attn_implementation="sdpa",
+    )
+    return _with_random_weights(_library().LlamaForCausalLM(config))
+
+
+CAUSAL = {"gpt2": gpt2, "llama": llama}
+
+
+def checkpoint(name: str) -> tuple[Any, nn.Module]:
+    """A causal model by name or folder: transformers' with the weights of ours, and ours."""
+    ours, _ = load(name)
+    with tempfile.TemporaryDirectory() as folder:
+        save(ours, folder)
+        return _library().AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa").eval(), ours
+
+
+def _with_random_weights(theirs: Any) -> tuple[Any, nn.Module]:
+    _enlarge(theirs.eval())
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         return theirs, read_model(Path(folder)).eval()
@@ -72,7 +105,7 @@ def marian(*, tiny: bool) -> tuple[Any, nn.Module]:
     }
     ours = Transformer(TransformerConfig(**settings, layer_norm_eps=1e-5, arrangement="halves", dropout=0.0))
     ours.load_state_dict(_regard_state(theirs.state_dict()))
-    return theirs, ours.eval()
+    return theirs, ours
 
 
 def _library() -> Any:

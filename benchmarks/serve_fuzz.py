@@ -254,7 +254,7 @@ async def fuzz(server: ServerProcess, models: list[str], requests: int, *, seed:
                 arguments = valid_request(server, [model], rng, path)
                 await studio_load.send(server, _json_request(server, path, arguments))  # type: ignore[arg-type]
     await asyncio.sleep(SETTLE_SECONDS)
-    before, peak = server.memory_mb, 0.0
+    before, peak = server.memory_by_process, 0.0
     statuses, outcomes, failures = Counter[str](), Counter[str](), list[str]()
     by_kind: dict[str, Counter[str]] = {kind: Counter() for kind in MALFORMED}
     remaining = requests
@@ -289,7 +289,8 @@ async def fuzz(server: ServerProcess, models: list[str], requests: int, *, seed:
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
     seconds = time.perf_counter() - begin
     await asyncio.sleep(SETTLE_SECONDS)
-    after = server.memory_mb
+    after = server.memory_by_process
+    growth = {name: round(size - before.get(name, 0.0), 1) for name, size in after.items()}
     return {
         "requests": requests,
         "seconds": round(seconds, 1),
@@ -298,7 +299,12 @@ async def fuzz(server: ServerProcess, models: list[str], requests: int, *, seed:
         "5xx": outcomes["5xx"],
         "resets": outcomes["reset"],
         "no answer": outcomes["no answer"],
-        "memory MB": {"after warm-up": round(before), "after": round(after), "highest": round(peak)},
-        "growth MB": round(after - before, 1),
+        "memory MB": {
+            "after warm-up": round(sum(before.values())),
+            "after": round(sum(after.values())),
+            "highest": round(peak),
+        },
+        "growth MB": round(sum(growth.values()), 1),
+        "growth MB by process": growth,
         "wrong": failures,
     }

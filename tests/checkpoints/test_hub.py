@@ -43,7 +43,7 @@ def model(fake_hub: FakeHub) -> FakeHub:
         "README.md": b"# tiny",
         "onnx/model.onnx": b"other format",
         "tf_model.h5": b"other format",
-        "spiece.model": b"not read",
+        "flax_model.msgpack": b"other format",
     }
     return fake_hub
 

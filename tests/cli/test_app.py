@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from regard.cli.app import run
-from regard.errors import InputError, RegardError
+from regard.errors import OUT_OF_MEMORY, InputError, RegardError
 
 FAILURES: dict[str, BaseException] = {
     "input": InputError("a.txt line 3: blank; remove it"),
@@ -22,6 +22,7 @@ FAILURES: dict[str, BaseException] = {
     "regard": RegardError("the hub did not answer"),
     "defect": RuntimeError("no layer\n  7"),
     "silent": AssertionError(),
+    "memory": RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."),
     "disk": OSError(28, "No space left on device", "out.npy"),
     "interrupt": KeyboardInterrupt(),
     "exit": typer.Exit(7),
@@ -54,6 +55,7 @@ Captured = pytest.CaptureFixture[str]
         ("regard", 1, "error: the hub did not answer\n"),
         ("defect", 1, "internal error: RuntimeError: no layer 7; run again with --debug to see where\n"),
         ("silent", 1, "internal error: AssertionError; run again with --debug to see where\n"),
+        ("memory", 1, f"error: {OUT_OF_MEMORY}\n"),
         ("disk", 1, "error: No space left on device: out.npy\n"),
         ("interrupt", 130, "interrupted\n"),
         ("exit", 7, ""),

@@ -304,6 +304,21 @@ def test_a_real_model_equals_sentence_transformers(
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
 
 
+def test_all_mpnet_base_v2_equals_sentence_transformers(
+    mpnet_folder: Path, shared_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """By its name, from its packages, through the program; the command reads its pooling and normalization."""
+    from sentence_transformers import SentenceTransformer
+
+    with shared_data("sst2/train.tsv").open(encoding="utf-8") as file:
+        sentences = [*(next(file).split("\t")[0] for _ in range(6)), "Ein Satz mit Umlauten: äöü."]
+    (tmp_path / "in.txt").write_text("\n".join(sentences), encoding="utf-8")
+    expected = SentenceTransformer(str(mpnet_folder), device="cpu").encode(sentences)
+    options = ["--model", "all-mpnet-base-v2", "--output", str(tmp_path / "out.npy"), "--device", "cpu"]
+    assert run(["embed", str(tmp_path / "in.txt"), *options]) == 0
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
+
+
 MESSY = '\ufeffid;Rezension;Wertung\r\n1;"gut; sehr\r\n""gut"" 😀";5\r\n2;;1\r\n\r\n3;nicht übel, ja;4\r\n'
 
 

@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import regard
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.cli.app import run
 from regard.generation_config import GenerationConfig
 from regard.inference.generation.beam_search import Beam
@@ -356,3 +359,44 @@ def test_chat_without_a_template_or_with_wrong_messages(call: Call, chat: Path, 
     assert call("hi", "--system", "x", model=chat) == 2 and "set chat" in capsys.readouterr().err
     assert call('[{"role": "user"}]', "--chat", model=chat) == 2
     assert "message 1: expected the texts 'role' and 'content'" in capsys.readouterr().err
+
+
+def test_the_next_turn_of_a_chat_reads_only_what_is_new(chat: Path) -> None:
+    """In a model that is kept, as by the studio; texts and candidates are those of a new model."""
+    kept, config = replace(load_model(chat), cache={}), GenerationConfig(temperature=0, max_new_tokens=9)
+    messages, before = [{"role": "user", "content": "the film?"}], ""
+
+    def answer(loaded: LoadedModel) -> Generation:
+        generation = Generation(loaded, json.dumps(messages), config, chat=True)
+        assert list(generation.events())
+        return generation
+
+    for turn in range(3):
+        found, expected = answer(kept), answer(load_model(chat))
+        assert found.texts == expected.texts
+        assert [token.text for token in found.tokens or ()] == [token.text for token in expected.tokens or ()]
+        assert found.prompt_cache is not None
+        if turn > 0:
+            previous = found.generator.encode_prompt(before, max_new_tokens=1, add_special_tokens=False)
+            assert len(previous.ids) <= found.prompt_cache.reused < len(found.prompt.ids)
+        before = found.prompt_text
+        messages += [{"role": "assistant", "content": found.text}, {"role": "user", "content": "why?"}]
+
+
+def test_assistant_model(call: Call, gpt: Path, t5: Path, chat: Path, capsys: Captured, tmp_path: Path) -> None:
+    model, tokenizer = regard.load(gpt)
+    with torch.no_grad():
+        model.embedding.tokens.weight.add_(0.05 * torch.randn_like(model.embedding.tokens.weight))
+    assistant = tmp_path / "assistant"
+    regard.save(model, assistant, tokenizer=tokenizer)
+    for settings in (("-t", "0"), ("-t", "1", "--seed", "5"), ("-n", "2", "--seed", "1")):
+        arguments = ("the film", "--max-new-tokens", "12", *settings)
+        assert call(*arguments, model=gpt) == 0
+        expected = capsys.readouterr().out
+        assert call(*arguments, "--assistant-model", str(assistant), model=gpt) == 0
+        assert capsys.readouterr().out == expected
+    for other, error in ((t5, "causal model"), (chat, "another vocabulary"), (gpt, "the model itself")):
+        assert call("the film", "--assistant-model", str(other), model=gpt) == 2
+        assert error in capsys.readouterr().err
+    assert call("the film", "-b", "2", "--assistant-model", str(assistant), model=gpt) == 2
+    assert "num_beams" in capsys.readouterr().err

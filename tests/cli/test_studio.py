@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from regard.checkpoints.packages import packaged_names
 from regard.cli.app import run
 from regard.known import builtin_names
 from regard.server import serve as serving
@@ -25,7 +26,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_the_default_is_the_built_in_models_on_port_8080(served: list[Any]) -> None:
     assert run(["studio"]) == 0
-    assert served == [(builtin_names(), 8080, "trained", [])]
+    assert served == [([*builtin_names(), *packaged_names()], 8080, "trained", [])]
 
 
 def test_duplicate_models_are_removed_and_the_port_can_be_set(served: list[Any]) -> None:
@@ -35,7 +36,7 @@ def test_duplicate_models_are_removed_and_the_port_can_be_set(served: list[Any])
 
 def test_the_output_folder_and_the_data_files(served: list[Any]) -> None:
     assert run(["studio", "--output", "models", "--data", "a.tsv", "--data", "b"]) == 0
-    assert served == [(builtin_names(), 8080, "models", ["a.tsv", "b"])]
+    assert served == [([*builtin_names(), *packaged_names()], 8080, "models", ["a.tsv", "b"])]
 
 
 def test_an_invalid_port_is_an_error(served: list[Any], capsys: pytest.CaptureFixture[str]) -> None:

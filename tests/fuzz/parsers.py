@@ -184,6 +184,52 @@ def safetensors(folder: Path) -> Parser:
     return cases, parse
 
 
+def gguf(folder: Path) -> Parser:
+    """A tiny model in a GGUF file, with changed bytes."""
+    import torch
+
+    import regard
+    from regard.checkpoints.loading import entries
+    from regard.models.gpt2 import GGUF_NAMES, Gpt, GptConfig
+    from tests.checkpoints.gguf_files import byte_level_metadata, write_gguf
+
+    tokens = ["<|endoftext|>", *"abcdef", "Ġ", "ab", "cd"]
+    model = Gpt(
+        GptConfig(
+            vocab_size=len(tokens),
+            hidden_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=8,
+        )
+    )
+    sizes = {".context_length": 8, ".embedding_length": 32, ".block_count": 1, ".feed_forward_length": 32}
+    metadata = {
+        **sizes,
+        ".attention.head_count": 2,
+        ".attention.layer_norm_epsilon": 1e-5,
+        **byte_level_metadata(tokens, ["a b", "c d"], pre="gpt-2", control=1),
+    }
+    state = model.state_dict()
+    tensors = {name: state[ours].numpy() for ours, (name,) in entries(GGUF_NAMES, model.config, ()).items()}
+    valid = [
+        write_gguf(folder / f"{kind}.gguf", "gpt2", metadata, tensors, quantization=kind).read_bytes()
+        for kind in ("F32", "Q8_0", "Q4_1")
+    ]
+    path = folder / "case.gguf"
+
+    def parse(case: bytes) -> object:
+        path.write_bytes(case)
+        loaded, tokenizer = regard.load(path)
+        return loaded(torch.tensor([tokenizer.encode("abc").ids or [0]]))  # type: ignore[union-attr]
+
+    # Most of a file are weights, in which a change is no error: damage the beginning.
+    starts = [(data[:2000], data[2000:]) for data in valid]
+    damaged = [texts(start).map(lambda changed, rest=rest: changed + rest) for start, rest in starts]
+    return st.one_of(*damaged, texts(*valid)), parse
+
+
 def manifest(folder: Path) -> Parser:
     from regard.data.corpus import Corpus, build_corpus, train_tokenizer
 
@@ -331,6 +377,7 @@ PARSERS: dict[str, Callable[[Path], Parser]] = {
     "tokenizer": tokenizer,
     "index": index,
     "safetensors": safetensors,
+    "gguf": gguf,
     "manifest": manifest,
     "csv": csv,
     "squad": squad,

@@ -10,10 +10,10 @@ from tokenizers import pre_tokenizers
 from torch import nn
 
 import regard
-from regard.models import Bert, BertConfig, Gpt, GptConfig
+from regard.models import Bert, BertConfig, Clip, ClipConfig, Gpt, GptConfig
 from regard.text import Tokenizer
 
-__all__ = ["byte_level", "randomized", "tiny_gpt", "tiny_roberta"]
+__all__ = ["byte_level", "randomized", "tiny_clip", "tiny_gpt", "tiny_roberta"]
 
 SPACED, WORDS = ("the", "film", "day"), ("the", "good")
 
@@ -68,6 +68,37 @@ def tiny_roberta(folder: Path) -> Path:
         pad_token_id=1,
     )
     regard.save(randomized(Bert(config)), folder / "model", tokenizer=tokens)
+    return folder / "model"
+
+
+def tiny_clip(folder: Path) -> Path:
+    """A CLIP for images of four patches; its vocabulary has every byte with and without the end of a word."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    specials = ["<|startoftext|>", "<|endoftext|>"]
+    tokens = [*letters, *(f"{letter}</w>" for letter in letters), "ph", *specials]
+    vocabulary = folder / "vocabulary"
+    vocabulary.mkdir()
+    (vocabulary / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
+    (vocabulary / "merges.txt").write_text("#version: 0.2\np h\n", encoding="utf-8")
+    (vocabulary / "config.json").write_text(json.dumps({"model_type": "clip"}))
+    config = ClipConfig(
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=20,
+        image_size=(16, 16),
+        patch_size=(8, 8),
+        vocab_size=len(tokens),
+        text_hidden_size=12,
+        num_text_layers=2,
+        num_text_attention_heads=2,
+        text_intermediate_size=18,
+        max_position_embeddings=30,
+        bos_token_id=len(tokens) - 2,
+        eos_token_id=len(tokens) - 1,
+        projection_dim=10,
+    )
+    regard.save(randomized(Clip(config)), folder / "model", tokenizer=Tokenizer.open(vocabulary))
     return folder / "model"
 
 

@@ -55,7 +55,13 @@ def gelu_tanh(x: float) -> float:
     return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-PLAIN = {"relu": lambda x: max(x, 0.0), "gelu": gelu, "gelu-tanh": gelu_tanh, "silu": lambda x: x / (1 + math.exp(-x))}
+PLAIN = {
+    "relu": lambda x: max(x, 0.0),
+    "gelu": gelu,
+    "gelu-tanh": gelu_tanh,
+    "quick-gelu": lambda x: x / (1 + math.exp(-1.702 * x)),
+    "silu": lambda x: x / (1 + math.exp(-x)),
+}
 
 
 def test_all_activations_are_tested() -> None:

@@ -15,11 +15,12 @@ import transformers
 from torch import Tensor, nn
 
 import regard
+from regard.models.family import family_names
 from regard.nn.masks import Padded
 
 __all__ = [
-    *("DECODERS", "DIFFERENCES", "LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "close", "ids", "pair_of"),
-    *("randomized", "remove_padding"),
+    *("DECODERS", "DIFFERENCES", "LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "clip_ids", "close", "ids", "pair_of"),
+    *("randomized", "reference_family", "remove_padding"),
 ]
 
 VOCABULARY = 53
@@ -36,6 +37,7 @@ _BERT = {
     "max_position_embeddings": 22,
     **_EAGER,
 }
+_MODERNBERT = _BERT | {"local_attention": 4, "pad_token_id": 2, "bos_token_id": 3, "eos_token_id": 4}  # distance 2
 _DISTIL = {
     "vocab_size": VOCABULARY,
     "dim": 24,
@@ -51,6 +53,19 @@ _GPT = {
     "n_layer": 3,
     "n_head": 4,
     "n_positions": 22,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    **_EAGER,
+}
+_NEO = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 24,
+    "num_layers": 3,
+    "num_heads": 4,
+    "attention_types": [[["global", "local", "local"], 1]],
+    "window_size": 3,  # less than most texts
+    "intermediate_size": 37,
+    "max_position_embeddings": 22,
     "bos_token_id": 1,
     "eos_token_id": 2,
     **_EAGER,
@@ -82,6 +97,31 @@ _T5 = {
     "decoder_start_token_id": 3,
     **_EAGER,
 }
+_BART = {
+    "vocab_size": VOCABULARY,
+    "d_model": 24,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 6,
+    "encoder_ffn_dim": 37,
+    "decoder_ffn_dim": 41,
+    "max_position_embeddings": 22,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": None,  # Regard's searches may end without the end token
+    **_EAGER,
+}
+_MARIAN = {key: value for key, value in _BART.items() if key != "bos_token_id"} | {
+    "pad_token_id": 3,
+    "eos_token_id": 0,
+    "decoder_start_token_id": 3,
+    "scale_embedding": True,
+    "activation_function": "silu",
+}
+_SEPARATE = {"decoder_vocab_size": VOCABULARY, "share_encoder_decoder_embeddings": False}
 _VIT = {
     "hidden_size": 24,
     "num_hidden_layers": 3,
@@ -92,6 +132,39 @@ _VIT = {
     "patch_size": (4, 3),
     **_EAGER,
 }
+_CLIP = {
+    "vision_config": {
+        "hidden_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 37,
+        "num_channels": 3,
+        "image_size": 10,
+        "patch_size": 4,
+        "projection_dim": 11,
+    },
+    "text_config": {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 20,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 5,
+        "intermediate_size": 31,
+        "max_position_embeddings": 22,
+        "bos_token_id": 50,
+        "eos_token_id": 51,
+        "projection_dim": 11,
+    },
+    "projection_dim": 11,
+    **_EAGER,
+}
+
+
+def _legacy_clip() -> transformers.PreTrainedModel:
+    """A CLIP of the time when configurations had a wrong id of the end token, and with another activation."""
+    text = _CLIP["text_config"] | {"eos_token_id": 2, "hidden_act": "gelu"}  # type: ignore[operator]
+    vision = _CLIP["vision_config"] | {"hidden_act": "gelu", "layer_norm_eps": 1e-3}  # type: ignore[operator]
+    settings = _CLIP | {"text_config": text, "vision_config": vision}
+    return transformers.CLIPModel(transformers.CLIPConfig(**settings))
 
 
 def _untied_t5() -> transformers.PreTrainedModel:
@@ -104,6 +177,12 @@ def _untied_t5() -> transformers.PreTrainedModel:
     }
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(**settings))
     model.lm_head.weight = nn.Parameter(torch.empty(VOCABULARY, 24))
+    return model
+
+
+def _biased(model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
+    """With a bias of the logits, which is a buffer."""
+    model.final_logits_bias.normal_(0, 0.1, generator=torch.Generator().manual_seed(2))
     return model
 
 
@@ -124,11 +203,37 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
         transformers.RobertaConfig(**_BERT, hidden_act="relu", pad_token_id=4)
     ),
     "roberta-bare": lambda: transformers.RobertaModel(transformers.RobertaConfig(**_BERT, type_vocab_size=1)),
+    "xlm-roberta": lambda: transformers.XLMRobertaForMaskedLM(transformers.XLMRobertaConfig(**_BERT)),
+    "xlm-roberta-bare": lambda: transformers.XLMRobertaModel(transformers.XLMRobertaConfig(**_BERT)),
+    "camembert": lambda: transformers.CamembertForMaskedLM(transformers.CamembertConfig(**_BERT, type_vocab_size=1)),
+    "mpnet": lambda: transformers.MPNetForMaskedLM(transformers.MPNetConfig(**_BERT, hidden_act="relu")),
+    "mpnet-bare": lambda: transformers.MPNetModel(transformers.MPNetConfig(**_BERT)),
+    "electra": lambda: transformers.ElectraForPreTraining(
+        transformers.ElectraConfig(**_BERT, embedding_size=10, hidden_act="relu")
+    ),
+    "electra-masked": lambda: transformers.ElectraForMaskedLM(
+        transformers.ElectraConfig(**_BERT, embedding_size=24, hidden_act="gelu_new")
+    ),
+    "electra-small": lambda: transformers.ElectraForMaskedLM(transformers.ElectraConfig(**_BERT, embedding_size=10)),
+    "albert": lambda: transformers.AlbertForPreTraining(transformers.AlbertConfig(**_BERT, embedding_size=10)),
+    "albert-masked": lambda: transformers.AlbertForMaskedLM(
+        transformers.AlbertConfig(**_BERT, embedding_size=24, num_hidden_groups=2, hidden_act="relu")
+    ),
+    "albert-bare": lambda: transformers.AlbertModel(
+        transformers.AlbertConfig(**_BERT, embedding_size=10, num_hidden_groups=3)
+    ),
+    "modernbert": lambda: transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(**_MODERNBERT)),
+    "modernbert-bare": lambda: transformers.ModernBertModel(
+        transformers.ModernBertConfig(**_MODERNBERT, global_attn_every_n_layers=2, hidden_activation="silu")
+    ),
     "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(**_GPT)),
     "gpt2-relu": lambda: transformers.GPT2LMHeadModel(
         transformers.GPT2Config(**_GPT, n_inner=37, activation_function="relu", layer_norm_epsilon=1e-3)
     ),
     "gpt2-bare": lambda: transformers.GPT2Model(transformers.GPT2Config(**_GPT)),
+    "openai-gpt": lambda: transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**_GPT)),
+    "gpt-neo": lambda: transformers.GPTNeoForCausalLM(transformers.GPTNeoConfig(**_NEO)),
+    "gptj": lambda: transformers.GPTJForCausalLM(transformers.GPTJConfig(**_GPT, rotary_dim=4)),
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**_LLAMA)),
     "llama-tied": lambda: transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
@@ -180,17 +285,38 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
     "t5-gelu": lambda: transformers.T5ForConditionalGeneration(
         transformers.T5Config(**_T5, feed_forward_proj="gelu", layer_norm_epsilon=1e-2)
     ),
+    "bart": lambda: _biased(transformers.BartForConditionalGeneration(transformers.BartConfig(**_BART))),
+    "bart-bare": lambda: transformers.BartModel(
+        transformers.BartConfig(**_BART, scale_embedding=True, activation_function="relu")
+    ),
+    "mbart": lambda: _biased(
+        transformers.MBartForConditionalGeneration(transformers.MBartConfig(**_BART, scale_embedding=True))
+    ),
+    "marian": lambda: _biased(transformers.MarianMTModel(transformers.MarianConfig(**_MARIAN))),
+    "marian-separate": lambda: _biased(
+        transformers.MarianMTModel(transformers.MarianConfig(**_MARIAN | {"vocab_size": 57}, **_SEPARATE))
+    ),
     "vit": lambda: transformers.ViTForImageClassification(transformers.ViTConfig(**_VIT, num_labels=7)),
     "vit-square": lambda: transformers.ViTModel(
         transformers.ViTConfig(**_VIT | {"image_size": 10, "patch_size": 4}, hidden_act="gelu_new"),
         add_pooling_layer=False,
     ),
+    "deit": lambda: transformers.DeiTForImageClassificationWithTeacher(transformers.DeiTConfig(**_VIT, num_labels=7)),
+    "deit-plain": lambda: transformers.DeiTForImageClassification(transformers.DeiTConfig(**_VIT, num_labels=7)),
+    "deit-bare": lambda: transformers.DeiTModel(transformers.DeiTConfig(**_VIT)),
+    "clip": lambda: transformers.CLIPModel(transformers.CLIPConfig(**_CLIP)),
+    "clip-legacy": _legacy_clip,
 }
 
 
 # The causal language models, which tests/parity/test_decoders.py compares.
-DECODERS = ["gpt2", "gpt2-relu", "gpt2-bare"]
+DECODERS = ["gpt2", "gpt2-relu", "gpt2-bare", "openai-gpt", "gpt-neo", "gptj"]
 DECODERS += ["llama", "llama-tied", "llama-bare", "mistral", "qwen2", "qwen3", "phi3"]
+
+
+def reference_family(name: str) -> str:
+    """The family of a reference, whose name begins with it."""
+    return max((family for family in family_names() if f"{name}-".startswith(f"{family}-")), key=len)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,13 +338,19 @@ def pair_of(name: str, folder: Path) -> Pair:
 def randomized(model: transformers.PreTrainedModel, seed: int = 0) -> transformers.PreTrainedModel:
     """Randomize every parameter: with initial values, a missing norm or bias would not be noticed."""
     generator = torch.Generator().manual_seed(seed)
-    # Smaller where transformers always computes in float32, and for T5, which does not scale its scores: large
-    # weights amplify rounding errors.
-    size = 0.15 if model.config.model_type == "t5" or hasattr(model.config, "rms_norm_eps") else 0.3
+    # Smaller where transformers always computes in float32, and for T5 and GPT-Neo, which do not scale their scores:
+    # large weights amplify rounding errors.
+    small = model.config.model_type in ("t5", "gpt_neo", "modernbert") or hasattr(model.config, "rms_norm_eps")
+    size = 0.15 if small else 0.2 if model.config.model_type == "mbart" else 0.3
     with torch.no_grad():
         for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:  # Marian's sinusoids
+                continue
             numbers = size * torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(1 + numbers if "norm" in name.lower() and name.endswith("weight") else numbers)
+            if getattr(model.config, "scale_embedding", False) and name.endswith(("shared.weight", "tokens.weight")):
+                numbers *= model.config.d_model**-0.5  # otherwise each token predicts itself, whatever the source
+            is_norm = "norm" in name.lower() or (".ln_" in name and model.config.model_type == "openai-gpt")
+            parameter.copy_(1 + numbers if is_norm and name.endswith("weight") else numbers)
     return model.eval()
 
 
@@ -229,6 +361,15 @@ def ids(*, seed: int = 1, padding: int = 0) -> tuple[Tensor, Padded]:
     layout = Padded.from_lengths(LENGTHS)
     assert layout.mask is not None
     return tokens.masked_fill(~layout.mask, padding), layout
+
+
+def clip_ids() -> tuple[Tensor, Padded]:
+    """A right-padded batch of LENGTHS that CLIP's tokenizer could make: each text ends with the highest id."""
+    tokens, layout = ids()
+    tokens = tokens.clamp(max=49)
+    tokens[:, 0] = 50
+    tokens[torch.arange(len(LENGTHS)), torch.tensor(LENGTHS) - 1] = 51
+    return tokens, layout
 
 
 def remove_padding(x: Tensor, layout: Padded) -> Tensor:

@@ -49,7 +49,7 @@ class Recorder:
 def family_of_reference(name: str) -> str:
     """The family of a reference, which is the model_type of its config."""
     model_type: str = references.REFERENCES[name]().config.model_type
-    return model_type
+    return model_type.replace("_", "-")
 
 
 def compared_families() -> list[Family]:
@@ -57,11 +57,15 @@ def compared_families() -> list[Family]:
     return [family for family in families().values() if family.file_format is not None]
 
 
+def file_name(family: Family) -> str:
+    return family.name.replace("-", "_") + ".py"
+
+
 def table_lines(measured: Measured) -> Iterator[str]:
     yield f"| family | description | file | lines | {' | '.join(KINDS)} |\n"
     yield "|---|---|---|---|" + "---|" * len(KINDS) + "\n"
     for family in compared_families():
-        path = Path(f"src/regard/models/{family.name}.py")
+        path = Path("src/regard/models") / file_name(family)
         lines = len(path.read_text(encoding="utf-8").splitlines())
         row = measured.get(family.name, {})
         figures = (f"{row[column]:.0e}" if column in row else "-" for column in KINDS)
@@ -88,7 +92,7 @@ def updated(document: str, measured: Measured) -> str:
 def main(arguments: list[str]) -> int:
     document = FILE.read_text(encoding="utf-8")
     if "--check" in arguments:
-        return int(listed_files(document) != [f"{family.name}.py" for family in compared_families()])
+        return int(listed_files(document) != [*map(file_name, compared_families())])
     recorder: Any = Recorder()
     status = pytest.main(
         ["-q", "-p", "no:xdist", "-k", " or ".join(KINDS.values()), "tests/parity"], plugins=[recorder]

@@ -59,10 +59,11 @@ def their_greedy(pair: Pair, prompt: Tensor, *, steps: int) -> tuple[list[int], 
     words: list[int] = []
     for _ in range(steps):
         output = pair.theirs(said, past_key_values=past, use_cache=True)
-        past = output.past_key_values
+        past = getattr(output, "past_key_values", None)
         scores.append(output.logits[0, -1])
-        said = scores[-1].argmax()[None, None]
-        words.append(int(said))
+        words.append(int(scores[-1].argmax()))
+        new = torch.tensor([words[-1:]])
+        said = torch.cat([said, new], dim=1) if past is None else new  # openai-gpt has no cache
     return words, torch.stack(scores)
 
 
@@ -94,7 +95,8 @@ def test_logit_lens(pair: Pairs, name: str) -> None:
     """The last layer's lens is the model's logits; that of other layers their final norm and output layer."""
     one = pair(name)
     tokens = ids()[0][:1]
-    final_norm = one.theirs.transformer.ln_f if hasattr(one.theirs, "transformer") else one.theirs.model.norm
+    body = getattr(one.theirs, "transformer", None) or one.theirs.model
+    final_norm = getattr(body, "ln_f", None) or getattr(body, "norm", torch.nn.Identity())
     with torch.no_grad():
         theirs = one.theirs(tokens, output_hidden_states=True)
         states = hidden_states_before_head(one.ours, tokens)
@@ -103,7 +105,7 @@ def test_logit_lens(pair: Pairs, name: str) -> None:
         close(output_head(one.ours)(states[-1]), theirs.logits)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", ["gpt2", "gpt-neo", "gptj", "qwen2", "qwen3"])
 def test_tape_of_cached_decoding_equals_one_forward_pass(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens = ids()[0][:1]

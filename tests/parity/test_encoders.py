@@ -1,4 +1,4 @@
-"""BERT, DistilBERT and RoBERTa against transformers: hidden states, attention maps, heads, layouts and segments."""
+"""Encoders against transformers: hidden states, attention maps, heads, layouts and segments."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 import regard
+from regard.models.family import get_family
 from regard.nn.masks import Packed, Padded
-from tests.parity.references import LENGTHS, REFERENCES, Pair, close, ids, remove_padding
+from tests.parity.references import LENGTHS, REFERENCES, Pair, close, ids, reference_family, remove_padding
 
-ENCODERS = [name for name in REFERENCES if name.startswith(("bert", "distilbert", "roberta"))]
+ENCODERS = [name for name in REFERENCES if get_family(reference_family(name)).can("text-encoder")]
+BASIC = ["bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet", "electra", "albert", "modernbert"]
 Pairs = Callable[[str], Pair]
 
 
@@ -62,7 +64,10 @@ def test_packed_padded_and_single_outputs_are_equal(pair: Pairs, name: str) -> N
             close(alone[0], run(one, tokens[row : row + 1, :length], Padded()).hidden_states[-1][0])
 
 
-@pytest.mark.parametrize("name", [name for name in ENCODERS if name.startswith("bert") or name == "roberta-relu"])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in ENCODERS if name.startswith(("bert", "electra", "albert", "xlm")) or name == "roberta-relu"],
+)
 def test_segment_embeddings(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens, layout = batch_for(one)
@@ -89,6 +94,14 @@ def test_segment_embeddings(pair: Pairs, name: str) -> None:
         ("distilbert", "logits"),
         ("roberta", "logits"),
         ("roberta-relu", "logits"),
+        ("xlm-roberta", "logits"),
+        ("camembert", "logits"),
+        ("mpnet", "logits"),
+        ("electra-masked", "logits"),
+        ("electra-small", "logits"),
+        ("albert", "prediction_logits"),
+        ("albert-masked", "logits"),
+        ("modernbert", "logits"),
     ],
 )
 def test_masked_head(pair: Pairs, name: str, field: str) -> None:
@@ -103,7 +116,21 @@ def test_masked_head(pair: Pairs, name: str, field: str) -> None:
     close(some, expected[3:5])
 
 
-@pytest.mark.parametrize("name", ["bert", "bert-bare", "bert-next", "roberta-bare"])
+def test_replaced_token_head(pair: Pairs) -> None:
+    one = pair("electra")
+    tokens, layout = batch_for(one)
+    with torch.no_grad():
+        ours = one.ours.discriminator(one.ours(tokens, layout))
+    close(remove_padding(ours, layout), remove_padding(run(one, tokens, layout).logits, layout))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bert", "bert-bare", "bert-next", "roberta-bare", "xlm-roberta-bare", "mpnet-bare", "albert-bare"),
+        "albert",
+    ],
+)
 def test_pooler_and_next_sentence(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens, layout = batch_for(one)
@@ -112,24 +139,26 @@ def test_pooler_and_next_sentence(pair: Pairs, name: str) -> None:
         pooled = one.ours.pooler(one.ours(tokens, layout), layout)
         packed = Packed.from_lengths(LENGTHS)
         close(one.ours.pooler(one.ours(remove_padding(tokens, layout), packed), packed), pooled)
-        if "next" in name or name == "bert":
-            expected = theirs.seq_relationship_logits if name == "bert" else theirs.logits
+        if one.ours.next is not None:
+            names = {"bert": "seq_relationship_logits", "albert": "sop_logits"}
+            expected = theirs[names.get(name, "logits")]
             close(one.ours.next(pooled), expected)
         else:
             close(pooled, theirs.pooler_output)
 
 
-@pytest.mark.parametrize("name", ["bert", "distilbert", "roberta"])
+@pytest.mark.parametrize("name", BASIC)
 def test_maximum_length(pair: Pairs, name: str) -> None:
     one = pair(name)
     longest = one.ours.config.max_position_embeddings
-    assert longest == one.theirs.config.max_position_embeddings - (2 if name == "roberta" else 0)
+    offset = 2 * (name in ("roberta", "xlm-roberta", "camembert", "mpnet"))
+    assert longest == one.theirs.config.max_position_embeddings - offset
     tokens = torch.arange(longest)[None] % 40 + 5
     with torch.no_grad():
         close(one.ours(tokens), run(one, tokens, Padded()).hidden_states[-1])
 
 
-@pytest.mark.parametrize("name", ["bert", "distilbert", "roberta"])
+@pytest.mark.parametrize("name", BASIC)
 def test_bfloat16_is_close(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens, layout = batch_for(one)

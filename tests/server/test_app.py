@@ -110,7 +110,7 @@ def test_unusable_requests_get_an_error_message(
     tiny: str, model: str, arguments: dict[str, object], message: str
 ) -> None:
     status, answer, _ = send_request(tiny, "/v1/look/view", {"model": model, **arguments})
-    assert status == 400 and list(answer) == ["error"]
+    assert status == 422 and list(answer) == ["error"]
     assert message in answer["error"]
 
 
@@ -124,10 +124,10 @@ def test_any_text_gets_a_response(tiny: str, model: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "expected", "message"),
     [
-        (b"{", 400, "the body is not JSON"),
-        (b"\xff\xfe", 400, "the body is not JSON"),
-        (b"[" * 100_000, 400, "the body is not JSON"),
-        (b"[]", 400, "must be a JSON object, got list"),
+        (b"{", 422, "the body is not JSON"),
+        (b"\xff\xfe", 422, "the body is not JSON"),
+        (b"[" * 100_000, 422, "the body is not JSON"),
+        (b"[]", 422, "must be a JSON object, got list"),
         (b'"' + b"a" * (MAX_BODY_BYTES + 1) + b'"', 413, f"at most {MAX_BODY_BYTES:,} bytes"),
     ],
 )
@@ -146,7 +146,7 @@ def test_other_host_names_of_this_machine_are_rejected(tiny: str, model: str) ->
 def test_a_cross_origin_form_is_rejected(tiny: str, model: str) -> None:
     raw = json.dumps({"model": model, "text": "a"}).encode()
     status, answer, _ = send_request(tiny, "/v1/look/view", raw=raw, headers={"Content-Type": "text/plain"})
-    assert status == 400 and "Content-Type: application/json" in answer["error"]
+    assert status == 415 and "Content-Type: application/json" in answer["error"]
     assert send_request(tiny, "/v1/look/view", headers={"Origin": "http://evil.example"})[0] == 405
 
 
@@ -160,12 +160,12 @@ def test_a_cross_origin_form_is_rejected(tiny: str, model: str) -> None:
 )
 def test_the_work_of_a_request_is_limited(tiny: str, model: str, verb: str, arguments: dict[str, object]) -> None:
     status, answer, _ = send_request(tiny, f"/v1/{verb}", {"model": model, **arguments})
-    assert status == 400 and "the studio takes at most" in answer["error"]
+    assert status == 422 and "the studio takes at most" in answer["error"]
 
 
 def test_an_unknown_verb_gets_a_suggestion(tiny: str) -> None:
     status, answer, _ = send_request(tiny, "/v1/lok/view", {})
-    assert status == 400 and "did you mean 'look'" in answer["error"]
+    assert status == 404 and "did you mean 'look'" in answer["error"]
 
 
 def test_a_view_is_exported_as_one_file(tiny: str, model: str, page_built: None) -> None:
@@ -216,11 +216,11 @@ def test_a_deleted_model_folder_is_an_error_and_not_a_crash(
     shutil.rmtree(stays)
     assert [one["state"] for one in send_request(address, "/api/models")[1]["models"]] == ["ready", "failed"]
     status, answer, _ = send_request(address, "/v1/look/view", {"model": str(gone), "text": "a"})
-    assert status == 400 and "could not be loaded" in answer["error"] and "no such folder" in answer["error"]
+    assert status == 422 and "could not be loaded" in answer["error"] and "no such folder" in answer["error"]
     # A model loaded before its folder was deleted stays usable.
     assert send_request(address, "/v1/look/view", {"model": str(stays), "text": "a"})[0] == 200
 
 
 def test_an_unknown_action_gets_a_suggestion(tiny: str) -> None:
     status, answer, _ = send_request(tiny, "/api/trainin", {})
-    assert status == 400 and "did you mean 'train" in answer["error"]
+    assert status == 404 and "did you mean 'train" in answer["error"]

@@ -139,7 +139,7 @@ def check_handled(status: int, answer: Any) -> bool:
     """Checks that the response is a result or a one-line error message, never an internal error."""
     if status == 200:
         return bool(answer)
-    return status == 400 and list(answer) == ["error"] and bool(answer["error"].strip())
+    return status == 422 and list(answer) == ["error"] and bool(answer["error"].strip())
 
 
 def send_request(
@@ -182,7 +182,7 @@ def test_empty_texts(address: str, folders: dict[str, Path], name: str, text: st
         status, answer = send_request(address, name, folder, request_with_text(name, text))
         assert check_handled(status, answer)
         if name not in MAY_BE_EMPTY and folder != folders["vit"]:
-            assert status == 400
+            assert status == 422
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -194,7 +194,7 @@ def test_the_error_about_a_long_text_names_the_limit(address: str, folders: dict
         status, answer = send_request(address, name, folders[kind], request_with_text(name, "a" * 400_000))
         # A view may first report that it does not support this model.
         assert check_handled(status, answer)
-        limit_errors += status == 400 and bool(re.search(r"has 400,000 characters; .*at most [\d,]+", answer["error"]))
+        limit_errors += status == 422 and bool(re.search(r"has 400,000 characters; .*at most [\d,]+", answer["error"]))
     assert limit_errors
 
 
@@ -290,5 +290,5 @@ def test_deleted_model_folders(folders: dict[str, Path], tmp_path: Path, run_app
         assert check_handled(*answer) and answer[0] == status, (name, kind, answer)
     for name in VERBS:
         status, answer = send_request(address, name, tmp_path / "never", plain_request(name))
-        assert status == 400 and "no such folder" in answer["error"], (name, answer)
+        assert status == 422 and "no such folder" in answer["error"], (name, answer)
     assert post(address, "/api/models")[0] == 200

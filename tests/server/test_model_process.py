@@ -71,6 +71,69 @@ def test_answers_a_crash_and_a_restart(tiny_bert_folder: Path) -> None:
     assert events == ["model_started", "model_ended", "model_started"]
 
 
+BUSY = """
+import sys
+
+def patch():
+    import regard.server.model_services as services
+    compute = services.EmbeddingService.compute
+
+    def hang(self, contents):
+        while len(contents[0]) > 40:
+            pass
+        return compute(self, contents)
+
+    services.EmbeddingService.compute = hang
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "regard.server.served_model":
+            sys.meta_path.remove(self)
+            patch()
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize("how", ["stopped", "busy"])
+def test_a_stuck_process_is_started_again(
+    how: str, tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`busy`: a batch of more than 40 texts never ends."""
+    (tmp_path / "sitecustomize.py").write_text(BUSY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    events: list[str] = []
+
+    async def run() -> None:
+        process = ModelProcess(
+            "tiny",
+            setup("tiny", str(tiny_bert_folder)),
+            stuck_seconds=1.0,
+            on_event=lambda event: events.append(str(event["event"])),
+        )
+        await process.start()
+        try:
+            pid = process.pid
+            assert pid is not None
+            await process.call("a", "embed", embedding("a"))
+            if how == "stopped":
+                os.kill(pid, signal.SIGSTOP)
+            with pytest.raises(RequestError, match="ended unexpectedly") as error:
+                async with asyncio.timeout(60):
+                    await process.call("a", "embed", embedding(*["a"] * 64))
+            assert error.value.status == 503
+            async with asyncio.timeout(60):
+                while process.state != "ready":
+                    await asyncio.sleep(0.05)
+            assert process.pid != pid and process.restarts == 1
+            await process.call("a", "embed", embedding("a"))
+        finally:
+            process.close()
+
+    run_coroutine(run())
+    assert events == ["model_started", "model_stuck", "model_ended", "model_started"]
+
+
 def test_a_model_that_cannot_be_loaded_is_one_clear_line(tmp_path: Path) -> None:
     async def run() -> None:
         models = ServedModels([f"lost={tmp_path / 'nothing'}"], ModelOptions(device="cpu"))

@@ -27,6 +27,7 @@ from regard.server.studio import MAX_IMAGE_BYTES, MAX_IMAGES
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
 
+from tests.inference.folders import tiny_clip
 from tests.server.conftest import BEARER, create_app, download, watched
 
 
@@ -92,6 +93,19 @@ def test_maps_equal_the_librarys(client: TestClient, vit: str, cat: Path) -> Non
     assert "--image 'my cat.png'" in payload["cli"]
 
 
+def test_an_uploaded_picture_is_compared_with_texts(cat: Path, tmp_path: Path) -> None:
+    clip = str(tiny_clip(tmp_path))
+    registry = ModelRegistry([clip])
+    registry.start().join()
+    client = TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
+    image = send(client, cat.read_bytes(), "my cat.png").json()["image"]
+    found = client.post("/v1/similarity", json={"model": clip, "image": image, "texts": ["a cat", "a dog"]}).json()
+    expected = regard.similarity(cat, ["a cat", "a dog"], model=clip)
+    assert found["texts"] == expected.to_dict()["texts"] and "/" not in found["image"]
+    refused = client.post("/v1/similarity", json={"model": clip, "image": str(cat), "texts": ["a cat"]})
+    assert refused.status_code == 400 and "expected an image that was sent" in refused.json()["error"]
+
+
 def test_unusable_pictures_are_errors(client: TestClient, vit: str, tiny_bert_folder: Path) -> None:
     refused = [
         (send(client, b"no image", "a.txt"), "a.txt is no image; expected a PNG or JPEG file"),
@@ -110,7 +124,7 @@ def test_unusable_pictures_are_errors(client: TestClient, vit: str, tiny_bert_fo
         (client.post("/v1/look/view", json={"model": vit, "image": "/etc/hosts"}), "expected an image that was sent"),
     ]
     for response, message in refused:
-        assert response.status_code == 400 and message in response.json()["error"]
+        assert response.status_code == 422 and message in response.json()["error"]
     huge = send(client, bytes(9_100_000), "huge.png")
     assert huge.status_code == 413 and "the request is too large" in huge.json()["error"]
 
@@ -118,7 +132,7 @@ def test_unusable_pictures_are_errors(client: TestClient, vit: str, tiny_bert_fo
 def test_only_the_latest_pictures_are_stored(client: TestClient, vit: str) -> None:
     names = [send(client, colored_png(number), f"{number}.png").json()["image"] for number in range(MAX_IMAGES + 1)]
     ask = lambda name: client.post("/v1/look/view", json={"model": vit, "image": name}).status_code  # noqa: E731
-    assert [ask(name) for name in names] == [400] + [200] * MAX_IMAGES
+    assert [ask(name) for name in names] == [422] + [200] * MAX_IMAGES
 
 
 def test_a_picture_can_be_chosen_and_its_patches_clicked(

@@ -22,7 +22,6 @@ from regard.models import Gpt, GptConfig
 from regard.nn.fast.fused_step import supports_fused_step
 from regard.nn.recording import record
 from regard.nn.stack import Stack
-from regard.server.app import TAB_HEADER
 from regard.server.model_registry import ModelRegistry
 from regard.server.request_queue import (
     ClientDisconnected,
@@ -33,6 +32,7 @@ from regard.server.request_queue import (
     use_threads,
 )
 from regard.server.studio import Studio
+from regard.server.studio_verbs import TAB_HEADER
 from tests.server.conftest import BEARER, create_app, run_verb_stub
 
 SOON = 30

@@ -47,7 +47,7 @@ def test_invalid_requests_are_rejected(
     client: TestClient, folders: dict[str, str], text: str, beams: object, model: str, message: str
 ) -> None:
     answer = request_translation(client, folders.get(model, model), text, beams)
-    assert answer.status_code == 400 and message in answer.json()["error"]
+    assert answer.status_code == 422 and message in answer.json()["error"]
 
 
 @pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "a\0b", "\n-x\n", "ﷺ", "/etc/hosts"])

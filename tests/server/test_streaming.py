@@ -97,9 +97,9 @@ def test_a_verb_without_events_streams_one_line(client: TestClient, tiny_bert_fo
 def test_invalid_settings_are_rejected(client: TestClient, gpt: str, arguments: dict[str, str], error: str) -> None:
     for address in ("/v1/generate/view", "/v1/generate/events"):
         answer = client.post(address, json={"model": gpt, "prompt": "the film", "candidates": True, **arguments})
-        assert answer.status_code == 400 and error in answer.json()["error"], address
+        assert answer.status_code == 422 and error in answer.json()["error"], address
     answer = client.post("/v1/nothing/events", json={})
-    assert answer.status_code == 400 and "no verb 'nothing'" in answer.json()["error"]
+    assert answer.status_code == 404 and "no verb 'nothing'" in answer.json()["error"]
 
 
 def test_an_error_during_streaming_is_the_last_line(

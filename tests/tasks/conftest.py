@@ -8,10 +8,14 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, Llama, LlamaConfig
+from regard.models import Bert, Elmo, ElmoConfig, Gpt, GptConfig, Llama
+from regard.models.family import build, get_family
+from regard.models.mistral import MistralConfig
 from regard.tasks.inputs import InputBuilder
 from regard.text import Tokenizer
+from tests.conftest import WORDS
 from tests.inference.folders import byte_level, randomized
+from tests.text.families import FAMILIES, family_tokenizer
 
 Encoders: TypeAlias = Callable[[str], Bert | Gpt | Elmo]
 Makers: TypeAlias = Callable[..., InputBuilder]
@@ -30,7 +34,13 @@ def tokenizers(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory)
         "roberta": byte_level(folder / "roberta", specials=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], kind="roberta"),
         "gpt2": byte_level(folder / "gpt2", specials=["<|endoftext|>"], kind="gpt2"),
         "mistral": byte_level(folder / "mistral", specials=["<|endoftext|>"], kind="gpt2"),
+        **{name: family_folder(name, folder) for name in FAMILIES},
     }
+
+
+def family_folder(name: str, folder: Path) -> Tokenizer:
+    (folder / name).mkdir()
+    return Tokenizer.open(family_tokenizer(name, folder / name, [WORDS, "the film is good.", "a bad day, or was it?"]))
 
 
 @pytest.fixture(scope="session")
@@ -61,28 +71,21 @@ def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
             "intermediate_size": 40,
         }
         if family == "gpt2":
-            model: Bert | Gpt | Llama = Gpt(
-                GptConfig(**sizes, max_position_embeddings=POSITIONS, bos_token_id=0, eos_token_id=0)
-            )
+            model: Any = Gpt(GptConfig(**sizes, max_position_embeddings=POSITIONS, bos_token_id=0, eos_token_id=0))
         elif family == "mistral":
             more = {"max_position_embeddings": POSITIONS, "num_key_value_heads": 2, "sliding_window": 9}
-            model = Llama(LlamaConfig(family=family, **sizes, **more, bos_token_id=0, eos_token_id=0))
-        elif family == "roberta":
-            config = BertConfig(
-                family=family,
-                **sizes,
-                max_position_embeddings=POSITIONS,
-                position_offset=2,
-                type_vocab_size=1,
-                pad_token_id=1,
-            )
-            model = Bert(config)
+            model = Llama(MistralConfig(**sizes, **more, bos_token_id=0, eos_token_id=0))
         else:
-            model = Bert(
-                BertConfig(
-                    family=family, **sizes, max_position_embeddings=POSITIONS, type_vocab_size=2 * (family == "bert")
-                )
-            )
+            sizes |= {"family": family, "max_position_embeddings": POSITIONS}
+            if get_family(family).num_separators == 2:
+                sizes |= {"position_offset": 2, "pad_token_id": 1, "type_vocab_size": int(family != "mpnet")}
+            elif family == "distilbert":
+                sizes["type_vocab_size"] = 0
+            elif family in ("electra", "albert"):
+                sizes["embedding_size"] = 10
+            elif family == "modernbert":
+                sizes |= {"local_attention": 4, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+            model = build(get_family(family).config_class(**sizes))
         randomized(model)
         return model.eval()
 

@@ -17,6 +17,7 @@ from regard.checkpoints.files import read_tensors, write_folder
 from regard.data.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
 from regard.data.readers import split_words
 from regard.errors import InputError
+from regard.models.family import get_family
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
 from regard.tasks.fine_tuned_model import (
     FineTunedModel,
@@ -57,15 +58,15 @@ TASKS: dict[str, Task[Any]] = {
     "answer": QuestionAnswering(-0.5),
 }
 FAMILIES = ("bert", "distilbert", "roberta", "gpt2")
+NEWER = ("xlm-roberta", "camembert", "mpnet", "electra", "albert", "modernbert")
 CASES = [(family, name) for family in FAMILIES for name in ("classify", "choose", "tag", "answer")]
+CASES += [("mpnet", "choose"), ("electra", "choose"), ("modernbert", "choose"), ("modernbert", "tag")]
+CASES += [(family, "classify") for family in NEWER] + [("modernbert", "answer"), ("camembert", "answer")]
 CASES += [("mistral", name) for name in ("classify", "choose", "tag", "several", "regress")]
 CASES += [("bert", "several"), ("bert", "pair"), ("bert", "regress"), ("gpt2", "several"), ("gpt2", "regress")]
-AGAIN = [
-    *(("bert", name) for name in TASKS),
-    *((family, "classify") for family in (*FAMILIES[1:], "llama")),
-    ("roberta", "choose"),
-]
-AGAIN += [("mistral", "classify"), ("elmo", "classify"), ("elmo", "tag")]
+AGAIN = [*(("bert", name) for name in TASKS), *((family, "classify") for family in (*FAMILIES[1:], "mistral"))]
+AGAIN += [("roberta", "choose"), ("electra", "classify"), ("albert", "tag"), ("modernbert", "tag")]
+AGAIN += [("elmo", "classify"), ("elmo", "tag")]
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def load_with_transformers(folder: Path, kind: str) -> Any:
 
 def transformers_logits(model: Any, row: InputSequence, task: Task[Any]) -> Tensor:
     given = {"input_ids": torch.tensor([row.ids]), "attention_mask": torch.ones(1, len(row), dtype=torch.long)}
-    if model.config.model_type == "bert":
+    if get_family(model.config.model_type).can("segments"):
         given["token_type_ids"] = torch.tensor([row.segments])
     if type(model).__name__.endswith("MultipleChoice"):
         given = {name: value[None] for name, value in given.items()}

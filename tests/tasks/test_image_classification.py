@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from regard.data.examples import ImageExample
+from regard.data.image_processor import ImageProcessor
 from regard.errors import InputError
 from regard.models import Vit, VitConfig
 from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned, predict, save_fine_tuned
-from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
+from regard.tasks.image_classification import ImageClassifier, ImageTask
 
 CONFIG = VitConfig(
     hidden_size=16,
@@ -51,8 +52,8 @@ def fine_tuned() -> FineTunedModel:
     ],
 )
 def test_a_frame_has_whole_patches_up_to_a_limit(size: tuple[int, int], patch: int, expected: tuple[int, int]) -> None:
-    frame = ImageTransform.for_images([image_example(0, size=size)], patch=patch)
-    assert (frame.height, frame.width) == expected
+    frame = ImageProcessor.for_images([image_example(0, size=size)], patch=patch)
+    assert frame.image_size == frame.size == expected
     assert frame.count_resized([image_example(0, size=size), image_example(1, size=(*expected, 3))]) == int(
         size != expected
     )
@@ -61,27 +62,21 @@ def test_a_frame_has_whole_patches_up_to_a_limit(size: tuple[int, int], patch: i
 def test_a_frame_has_the_median_size_and_supports_color() -> None:
     gray, color = image_example(0), image_example(1, size=(12, 10, 3))
     sizes = [(8, 8), (12, 16), (40, 20)]
-    assert ImageTransform.for_images([image_example(0, size=size) for size in sizes], patch=4) == ImageTransform(
-        12, 16, 1
-    )
-    assert ImageTransform.for_images([gray], patch=4) == ImageTransform(8, 8, 1) and ImageTransform.for_images(
-        [gray, color, gray], patch=4
-    ) == ImageTransform(8, 8, 3)
-    assert torch.equal(ImageTransform(8, 8, 1).pixels(gray)[0], torch.from_numpy(gray.pixels))
-    assert torch.equal(ImageTransform(8, 8, 3).pixels(gray)[2], torch.from_numpy(gray.pixels))
-    assert ImageTransform(8, 8, 1).pixels(color).shape == (1, 8, 8) and ImageTransform(8, 8, 3).pixels(color).shape == (
-        3,
-        8,
-        8,
-    )
+    assert ImageProcessor.for_images([image_example(0, size=size) for size in sizes], patch=4).image_size == (12, 16)
+    in_gray, in_color = (ImageProcessor((8, 8), channels, (8, 8)) for channels in (1, 3))
+    assert ImageProcessor.for_images([gray], patch=4) == in_gray
+    assert ImageProcessor.for_images([gray, color, gray], patch=4) == in_color
+    assert torch.equal(in_gray.pixels(gray)[0], torch.from_numpy(gray.pixels))
+    assert torch.equal(in_color.pixels(gray)[2], torch.from_numpy(gray.pixels))
+    assert in_gray.pixels(color).shape == (1, 8, 8) and in_color.pixels(color).shape == (3, 8, 8)
     flat = ImageExample(np.full((20, 16, 3), 77, dtype=np.uint8))
-    assert (ImageTransform(8, 8, 1).pixels(flat) == 77).all()
+    assert (in_gray.pixels(flat) == 77).all()
 
 
 def test_images_are_augmented_in_training_only(fine_tuned: FineTunedModel) -> None:
     items = fine_tuned.task.preprocess([image_example(n) for n in range(200)], fine_tuned.input_builder)
     still = fine_tuned.model.collate(items).values  # type: ignore[union-attr]
-    assert torch.equal(still[7, 0], items[7].extra[0].float() / 127.5 - 1)
+    torch.testing.assert_close(still[7, 0], items[7].extra[0].float() / 127.5 - 1, atol=1e-6, rtol=0)
     fine_tuned.model.train()
     moved = fine_tuned.model.collate(items).values  # type: ignore[union-attr]
     seen = set()

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, processors
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from regard.text import Encoding, Tokenizer
+from tests.text.families import FAMILIES, family_tokenizer
 
 EDGE_CASE_TEXTS = [
     "",
@@ -84,9 +85,51 @@ def roberta(shared_data: Callable[[str], Path], tmp_path_factory: pytest.TempPat
     return Both(folder, Tokenizer.open(folder), RobertaTokenizerFast.from_pretrained(str(folder), mask_token=mask))
 
 
-@pytest.fixture(params=["bert", "gpt2", "roberta"])
+@pytest.fixture(scope="session")
+def clip(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """A vocabulary like CLIP's, whose tokens end words with </w>, trained on the sentences."""
+    from transformers import CLIPTokenizerFast
+
+    folder = tmp_path_factory.mktemp("clip")
+    pipeline = tokenizers.Tokenizer(models.BPE(end_of_word_suffix="</w>"))
+    pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1200, end_of_word_suffix="</w>", initial_alphabet=alphabet, show_progress=False
+    )
+    pipeline.train_from_iterator([word for one in sentences for word in one.split()], trainer)
+    pieces = pipeline.get_vocab()
+    tokens = sorted(
+        {*pieces, *(f"{character}</w>" for character in alphabet)}, key=lambda one: (pieces.get(one, 0), one)
+    )
+    tokens += ["<|startoftext|>", "<|endoftext|>"]
+    (folder / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
+    merges = json.loads(pipeline.to_str())["model"]["merges"]
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in merges), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps({"model_type": "clip"}))
+    return Both(folder, Tokenizer.open(folder), CLIPTokenizerFast.from_pretrained(str(folder)))
+
+
+@pytest.fixture(scope="session")
+def other(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Both]:
+    """The tokenizer of a family with a small vocabulary of its kind, as transformers saves it; made once."""
+    from transformers import AutoTokenizer
+
+    made: dict[str, Both] = {}
+
+    def make(family: str) -> Both:
+        if family not in made:
+            folder = family_tokenizer(family, tmp_path_factory.mktemp(family), sentences)
+            made[family] = Both(folder, Tokenizer.open(folder), AutoTokenizer.from_pretrained(str(folder)))
+        return made[family]
+
+    return make
+
+
+@pytest.fixture(params=["bert", "gpt2", "roberta", "clip", *FAMILIES])
 def both(request: pytest.FixtureRequest) -> Both:
-    found = request.getfixturevalue(request.param)
+    name = request.param
+    found = request.getfixturevalue("other")(name) if name in FAMILIES else request.getfixturevalue(name)
     assert isinstance(found, Both)
     return found
 

@@ -128,6 +128,28 @@ def test_decode(bert: Any, gpt2: Any) -> None:
         bert.ours.decode([101, -100])
 
 
+def test_clip_reads_lower_case_and_ends_words(clip: Any, tmp_path: Path) -> None:
+    tokenizer = clip.ours
+    found = tokenizer.encode("A  Charming\tFILM!")
+    assert found.tokens[0] == "<|startoftext|>" and found.tokens[-1] == "<|endoftext|>"
+    assert found.ids == tokenizer.encode("a charming film!").ids
+    for text in ("a charming film !", "naïve café 日本 👩🏽"):
+        for special in (True, False):
+            ids = tokenizer.encode(text, add_special_tokens=special).ids
+            assert tokenizer.decode(ids) == clip.theirs.decode(ids, skip_special_tokens=True)
+    assert tokenizer.pad_token_id == tokenizer.eos_token_id == tokenizer.bos_token_id + 1
+    clip.theirs.save_pretrained(tmp_path)  # tokenizer.json
+    again = Tokenizer.open(tmp_path)
+    for text in ("A  Charming\tFILM!", "it's naïve, 日本 2 <|endoftext|> x"):
+        assert again.encode(text) == tokenizer.encode(text)
+        assert again.decode(again.encode(text).ids) == tokenizer.decode(tokenizer.encode(text).ids)
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "vocab.json").write_text('{"a": 0}')
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    with pytest.raises(InputError, match=r"vocab.json lacks '<\|startoftext"):
+        Tokenizer.open(tmp_path)
+
+
 def test_threads_share_a_tokenizer(bert: Any, sentences: list[str]) -> None:
     lengths = [4, 7, 12, None] * 2
     expected = [bert.ours.encode_batch(sentences[:100], max_length=length) for length in lengths]

@@ -63,6 +63,13 @@ def test_model_input_names(tmp_path: Path) -> None:
             {"cls_token": "<s>", "bos_token": "<s>", "sep_token": "</s>", "eos_token": "</s>", "mask_token": "<mask>"},
         ),
         ({"<|endoftext|>"}, {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}),
+        (
+            {"<|startoftext|>", "<|endoftext|>"},
+            {
+                "bos_token": "<|startoftext|>",
+                **dict.fromkeys(("eos_token", "unk_token", "pad_token"), "<|endoftext|>"),
+            },
+        ),
         ({"<pad>", "</s>", "<unk>"}, {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}),
         ({"a"}, {}),
     ],

@@ -145,7 +145,7 @@ def test_missing_files_are_reported(tmp_path: Path) -> None:
     assert "is not a folder" in error_message(tmp_path / "absent")
     assert "has no tokenizer; expected tokenizer.json" in error_message(tmp_path)
     message = error_message(folder(tmp_path, spiece_model=b"\0"))
-    assert "spiece.model" in message and "convert it to tokenizer.json" in message
+    assert "spiece.model is not a SentencePiece model" in message and "fetch it again" in message
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_it_starts_anew_when_it_is_full(tokenizer: Tokenizer, monkeypatch: pytes
     for number in range(50):
         text = f"word{number} and more"
         assert cache.encode([text])[0].tolist() == tokenizer.ids_batch([text])[0][0]
-        assert len(cache._numbers) < 10
+        assert len(cache._words._numbers) < 10 and len(cache._parts._numbers) < 10
 
 
 def test_copies_are_independent(tokenizer: Tokenizer) -> None:

@@ -63,6 +63,11 @@ EXAMPLES: dict[str, Example] = {
         {"source": ["the film was good", "a bad day"], "model": "MODEL", "num_clusters": 5},
         "cannot form 5 clusters",
     ),
+    "similarity": Example(
+        {"image": "digit-7", "texts": ["a photo of a seven", "a dog"], "model": "CLIP"},
+        {"image": "digit-7", "texts": ["a photo of a seven"], "model": "MODEL"},
+        "similarity needs a model that compares images with texts, and this is a BERT model",
+    ),
     "compare": Example(
         {"text": "he was a _", "text_b": "she was a _", "model": "MODEL", "top": 5},
         {"text": "[a|b] [c|d] [e|f] _", "model": "MODEL"},
@@ -260,6 +265,6 @@ EXAMPLES: dict[str, Example] = {
     "export": Example(
         {"model": "MODEL", "output": "EXPORTED", "format": "sentence-transformers", "normalize": True},
         {"model": "GPT", "output": "EXPORTED", "format": "sentence-transformers"},
-        "expected a BERT, a DistilBERT or a RoBERTa",
+        "expected a BERT, a DistilBERT, a RoBERTa",
     ),
 }

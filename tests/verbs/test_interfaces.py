@@ -29,7 +29,7 @@ from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model
 from regard.verbs import FUNCTIONS, VERBS, find
 from regard.verbs.base import cli_of, flag_of, holds_texts
-from tests.inference.folders import tiny_gpt
+from tests.inference.folders import tiny_clip, tiny_gpt
 from tests.interpret.classifiers import deciding
 from tests.server.conftest import BEARER, create_app
 from tests.verbs.examples import EXAMPLES
@@ -68,6 +68,7 @@ def placeholders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactor
         for name in ("PRETRAINED", "TRAINED", "DISTILLED", "TRANSLATED", "EMBEDDER", "INDEXED", "EXPORTED", "CORPUS")
     }
     folders = {"MODEL": tiny_bert_folder, "CLASSIFIER": classifier, "GPT": gpt, "TRANSLATOR": translator}
+    folders["CLIP"] = tiny_clip(tmp_path_factory.mktemp("clip"))
     folders |= {"TEACHER": classifier.with_name("teacher"), **runs}
     files = {"PASSAGES": passages, "TAGGED": tagged, "LABELED": labeled, "PAIRS": pairs}
     return {name: str(path) for name, path in {**folders, **files}.items()}
@@ -187,7 +188,7 @@ def test_all_interfaces_give_the_same_error(
         assert message in str(error.value)
     if find(name).http:
         response = client.post(f"/v1/{name}", json=arguments)
-        assert response.status_code == 400
+        assert response.status_code == 422
         assert message in response.json()["error"]
 
 

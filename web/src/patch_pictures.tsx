@@ -21,12 +21,12 @@ function sizeOf([down, across]: PatchImage["grid"], side: number) {
   return { patch, width: across * patch, height: down * patch };
 }
 
-/** The image under a color for each patch, from -1 (against) to 1 (for); the first color is that of [CLS]. */
+/** The image under a color for each patch, from -1 (against) to 1 (for); the first colors are those of special tokens. */
 export function drawColoredPatches(painter: Painter, { image, grid }: PatchImage, tints: readonly number[], side: number, x = 0, y = 0): void {
   const { patch, width, height } = sizeOf(grid, side);
   const { accent, other, rule } = colors.get();
   painter.image(image, x, y, width, height);
-  tints.slice(1).forEach((tint, number) => {
+  tints.slice(-grid[0] * grid[1]).forEach((tint, number) => {
     const [left, top] = [x + (number % grid[1]) * patch, y + Math.floor(number / grid[1]) * patch];
     painter.rect(left, top, patch, patch, tint < 0 ? other : accent, 0.75 * Math.min(1, Math.abs(tint)));
   });

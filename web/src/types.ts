@@ -338,13 +338,14 @@ export interface MapView {
   readonly row_segments: readonly number[]; readonly column_segments: readonly number[]; readonly row_special: readonly boolean[];
   readonly column_special: readonly boolean[]; readonly weights: string | null; readonly q: string | null; readonly k: string | null;
   readonly q_step: string | null; readonly k_step: string | null; readonly scale: number | null; readonly bias: string | null; readonly causal: boolean;
-  readonly rollout: string | null; readonly rollout_largest: readonly number[]; readonly flow: string | null; readonly flow_largest: number;
+  readonly windows: readonly (number | null)[]; readonly rollout: string | null; readonly rollout_largest: readonly number[]; readonly flow: string | null;
+  readonly flow_largest: number;
 }
 /** A word of the text ("_" for a blank), whether a space precedes it, and the likeliest tokens in its place. */
 export interface MaskedWord { readonly word: string; readonly spaced: boolean; readonly completions: readonly Candidate[]; }
 /** A model as the page lists it. */
 export interface ModelState {
-  readonly capabilities: readonly ("text-encoder" | "masked-lm" | "next-sentence" | "causal-lm" | "bidirectional-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned" | "sentence-embedding" | "post-norm")[] | null;
+  readonly capabilities: readonly ("text-encoder" | "masked-lm" | "replaced-token-detection" | "next-sentence" | "causal-lm" | "bidirectional-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "image-text" | "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned" | "sentence-embedding" | "post-norm")[] | null;
   readonly description: string; readonly task: string | null; readonly num_attention_heads: number | null; readonly num_parameters: number | null;
   readonly name: string; readonly state: "loading" | "ready" | "failed"; readonly error: string;
 }

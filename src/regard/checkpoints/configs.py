@@ -15,8 +15,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic_core import CoreSchema, SchemaValidator, ValidationError, core_schema
 
+from regard.checkpoints.files import TRANSLATION
 from regard.checkpoints.storage import INT8_FORMAT
 from regard.errors import InputError, suggest
+from regard.files.json_files import read_json
 from regard.models.family import Family, FileFormat, families, family_names, get_family
 from regard.nn.block import TRANSFORMERS_ACTIVATIONS
 
@@ -43,14 +45,21 @@ def parse_config(document: Mapping[str, object], path: Path) -> Any:
     if document.get("quantization_config") == INT8_FORMAT:
         document = {key: value for key, value in document.items() if key != "quantization_config"}
     family = _find_family(document.get("model_type"), path)
-    names = {f.name for f in dataclasses.fields(family.config_class)}
-    keys: Mapping[str, str] = {}
     if family.file_format is not None:
-        keys = family.file_format.keys
-        fields = _read(document, family, family.file_format, path)
-    else:
-        native = {key: value for key, value in document.items() if key not in ("model_type", "dtype")}
-        fields = {key if key in names else family.earlier_keys.get(key, key): value for key, value in native.items()}
+        return parse_fields(document, family, family.file_format, path)
+    names = {f.name for f in dataclasses.fields(family.config_class)}
+    native = {key: value for key, value in document.items() if key not in ("model_type", "dtype")}
+    fields = {key if key in names else family.earlier_keys.get(key, key): value for key, value in native.items()}
+    return _validated(fields, family, {}, path)
+
+
+def parse_fields(document: Mapping[str, object], family: Family, file: FileFormat, path: Path) -> Any:
+    """Return the config of a family from a document with the keys of a file format."""
+    return _validated(_read(document, family, file, path), family, file.keys, path)
+
+
+def _validated(fields: Mapping[str, object], family: Family, keys: Mapping[str, str], path: Path) -> Any:
+    names = {f.name for f in dataclasses.fields(family.config_class)}
     for name in fields:
         if name not in names:
             raise InputError(f"{path}: unknown key {_short(name)}; {suggest(name[:60], names)}")
@@ -68,9 +77,20 @@ def parse_config(document: Mapping[str, object], path: Path) -> Any:
     return config
 
 
+def is_translator(folder: Path) -> bool:
+    """Whether a folder has a translator: one that Regard trained, or a model of a family that translates."""
+    if (folder / TRANSLATION).is_file():
+        return True
+    path = folder / "config.json"
+    if not path.is_file():
+        return False
+    name = str(read_json(path).get("model_type"))
+    return name in family_names() and get_family(name).file_format is not None and get_family(name).can("translation")
+
+
 def _find_family(model_type: object, path: Path) -> Family:
     """Return the family of a model_type; only an unknown one imports all families, for the suggestion."""
-    name = str(model_type).removeprefix(NATIVE)
+    name = str(model_type).removeprefix(NATIVE).replace("_", "-")
     if name in family_names() and _model_type(get_family(name)) == model_type:
         return get_family(name)
     hint = suggest(str(model_type)[:60], map(_model_type, families().values()))
@@ -78,7 +98,8 @@ def _find_family(model_type: object, path: Path) -> Family:
 
 
 def _model_type(family: Family) -> str:
-    return family.name if family.file_format is not None else NATIVE + family.name
+    """The model_type of a family in config.json."""
+    return NATIVE + family.name if family.file_format is None else family.file_format.model_type or family.name
 
 
 def _validator(config_class: Any) -> SchemaValidator:
@@ -138,7 +159,8 @@ def _read(document: Mapping[str, object], family: Family, file: FileFormat, path
             raise InputError(
                 f"{path}: {key} is {_short(document[key])}; Regard's {family.name} supports only {value!r}"
             )
-    fields: dict[str, Any] = {ours: document[key] for ours, key in file.keys.items() if document.get(key) is not None}
+    found = {ours: _find(document, key, path) for ours, key in file.keys.items()}
+    fields: dict[str, Any] = {ours: value for ours, value in found.items() if value is not None}
     required = [name for name in SIZES if name in file.keys and name not in file.optional]
     missing = [file.keys[name] for name in required if name not in fields]
     if missing:
@@ -147,13 +169,31 @@ def _read(document: Mapping[str, object], family: Family, file: FileFormat, path
         file.read(fields, document)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    if "hidden_act" in fields:
-        name = str(fields["hidden_act"])
+    for field in _activations(fields):
+        name = str(fields[field])
         if name not in TRANSFORMERS_ACTIVATIONS:
             hint = suggest(name[:60], TRANSFORMERS_ACTIVATIONS)
-            raise InputError(f"{path}: {(key := file.keys['hidden_act'])} is {_short(document[key])}; {hint}")
-        fields["hidden_act"] = TRANSFORMERS_ACTIVATIONS[name]
+            raise InputError(f"{path}: {file.keys[field]} is {_short(found[field])}; {hint}")
+        fields[field] = TRANSFORMERS_ACTIVATIONS[name]
     return fields
+
+
+def _activations(fields: Collection[str]) -> list[str]:
+    """The fields that name an activation: hidden_act, text_hidden_act."""
+    return [name for name in fields if name.endswith("hidden_act")]
+
+
+def _find(document: Mapping[str, object], key: str, path: Path) -> object:
+    """The value of a key of config.json, None if it is missing."""
+    if key in document:  # the keys of GGUF files contain points
+        return document[key]
+    *sections, last = key.split(".")
+    for section in sections:
+        inner = document.get(section) or {}
+        if not isinstance(inner, dict):
+            raise InputError(f"{path}: {section} is {_short(inner)}; expected an object with settings")
+        document = inner
+    return document.get(last)
 
 
 def _check(config: Any, path: Path, theirs: Mapping[str, str]) -> None:
@@ -168,7 +208,7 @@ def _check(config: Any, path: Path, theirs: Mapping[str, str]) -> None:
                 raise InputError(f"{path}: {key} is {number}; it must be between {low} and {high}")
         if "dropout" in name and not 0 <= value < 1:
             raise InputError(f"{path}: {key} is {value}; it must be at least 0 and below 1")
-        if name == "layer_norm_eps" and not 0 < value < 1:
+        if name.endswith("layer_norm_eps") and not 0 < value < 1:
             raise InputError(f"{path}: {key} is {value}; it must be between 0 and 1")
     heads = values.get("num_attention_heads")
     if heads and "head_dim" not in values and values["hidden_size"] % heads:
@@ -205,9 +245,15 @@ def _document(config: Any, *, heads: Collection[str], dtype: str) -> dict[str, A
     file = get_family(name).file_format
     if file is None:
         return {"model_type": NATIVE + name, "dtype": dtype, **fields}
-    document = {key: fields[ours] for ours, key in file.keys.items()}
-    document |= {"model_type": name, "dtype": dtype, "architectures": [file.architecture(heads)]}
-    activation = next(theirs for theirs, ours in TRANSFORMERS_ACTIVATIONS.items() if ours == fields["hidden_act"])
-    document[file.keys["hidden_act"]] = activation
+    names = {ours: theirs for theirs, ours in reversed(TRANSFORMERS_ACTIVATIONS.items())}
+    values = {**fields, **{field: names[fields[field]] for field in _activations(fields)}}
+    model_type, architecture = file.model_type or name, file.architecture(heads)
+    document: dict[str, Any] = {"model_type": model_type, "dtype": dtype, "architectures": [architecture]}
+    for ours, key in file.keys.items():
+        section, last = document, key
+        while "." in last:
+            first, _, last = last.partition(".")
+            section = section.setdefault(first, {})
+        section[last] = values[ours]
     file.write(document, fields)
     return document

@@ -18,10 +18,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from regard.errors import InputError, RegardError
+from regard.errors import InputError, RegardError, is_out_of_memory
 from regard.files.checksums import CHECKSUMS, sha256_of, stays_inside, written_files
 from regard.files.disk import finish_save, replace_folder
-from regard.files.file_input import check_regular
+from regard.files.file_input import check_regular, format_size
 from regard.files.json_files import json_bytes, read_json
 
 CONVERT = (
@@ -213,6 +213,11 @@ def read_tensor_file(path: Path) -> dict[str, torch.Tensor]:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
     except Exception as error:  # besides SafetensorError: dtypes that this version of torch lacks
+        if is_out_of_memory(error):
+            size = format_size(path.stat().st_size)
+            raise RegardError(
+                f"{path}: {size} of weights do not fit into memory; stop other programs, or use a smaller model"
+            ) from error
         raise InputError(f"{path}: cannot be read as safetensors ({error}): {DAMAGED}") from error
 
 

@@ -18,6 +18,7 @@ from regard.checkpoints.files import INDEX, preferred_weights, read_index
 from regard.errors import InputError, RegardError, suggest
 from regard.escaping import raw_stream
 from regard.models.family import Checkpoint, known_checkpoints
+from regard.text.tokenizer_folder import MARIAN, SENTENCEPIECE
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -31,6 +32,8 @@ SMALL_FILES = (
     "vocab.txt",
     "vocab.json",
     "merges.txt",
+    *SENTENCEPIECE,
+    *MARIAN,
     "modules.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
@@ -38,7 +41,9 @@ SMALL_FILES = (
 )
 NAME = re.compile(r"(?:\w(?:[\w.-]{0,94}\w)?/)?\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 TIMEOUT_SECONDS = 10.0
-FIRST_OWNERS = ("google-bert/", "distilbert/", "FacebookAI/", "openai-community/", "google-t5/")
+FIRST_OWNERS = (
+    *("google-bert/", "distilbert/", "FacebookAI/", "openai-community/", "google-t5/", "almanach/", "albert/"),
+)
 MAX_LISTED = 12  # files in an announcement
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
+from regard.engine.precision import decoding_copy
 from regard.errors import InputError
 from regard.models.family import family_name
 from regard.text import Tokenizer
@@ -37,6 +38,11 @@ class LoadedModel:
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.model, self.tokenizer))
+
+    def in_precision(self, precision: str) -> LoadedModel:
+        """The model in a precision for decoding: fp32, this one, or int8, a copy with 8-bit weights."""
+        model = decoding_copy(self.model, precision)
+        return self if model is self.model else replace(self, model=model, changeable=False)
 
     def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return `compute()`, or its cached result for the same key if the model has a cache."""

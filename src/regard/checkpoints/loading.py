@@ -23,12 +23,16 @@ from torch.overrides import TorchFunctionMode
 
 from regard.checkpoints.configs import parse_config, write_config
 from regard.checkpoints.files import read_tensors, write_folder
+from regard.checkpoints.gguf import read_gguf_config, read_gguf_tensors
+from regard.checkpoints.packages import PACKAGES, packaged_folder
 from regard.checkpoints.storage import SCALE, dequantize
+from regard.engine.precision import convert_to_int8
 from regard.errors import InputError, suggest
 from regard.files.disk import finish_save
+from regard.files.gguf_file import find_gguf, read_gguf
 from regard.files.json_files import json_bytes, read_json
 from regard.known import BUILT_IN, INSTALL, builtin_folder, builtin_names
-from regard.models.family import Table, TensorNames, build, describe_family, family_names, get_family
+from regard.models.family import Table, TensorNames, build, can, describe_family, family_names, get_family
 from regard.text import Tokenizer
 
 ALIGNMENT = 64  # bytes, that of torch's CPU allocator
@@ -42,13 +46,17 @@ def load(
     revision: str = "main",
     offline: bool | None = None,
 ) -> tuple[nn.Module, Tokenizer | None]:
-    """Load a model in evaluation mode and its tokenizer, from a folder, a built-in name or a Hugging Face hub name.
+    """Load a model in evaluation mode and its tokenizer, from a folder, a GGUF file, a built-in name, the name of a
+    model in an installed package (all-mpnet-base-v2) or a Hugging Face hub name.
 
-    The tokenizer is None if the model has none, such as a Vision Transformer. Weights are converted to `dtype`.
+    The tokenizer is None if the model has none, such as a Vision Transformer. Weights are converted to `dtype`;
+    with torch.int8, the matrices of a decoder stay in 8 bits on a CPU.
     """
     folder = find_folder(name_or_path, revision=revision, offline=offline)
     with _collector_paused():
-        model = read_model(folder, dtype=dtype).to(device)
+        model = read_model(folder, dtype=torch.float32 if dtype == torch.int8 else dtype).to(device)
+        if dtype == torch.int8:
+            convert_to_int8(model)
         rows = getattr(model.config, "vocab_size", None)
         return model, Tokenizer.open(folder, rows=rows) if Tokenizer.exists(folder) else None
 
@@ -59,7 +67,7 @@ def save(model: nn.Module, folder: str | os.PathLike[str], tokenizer: Tokenizer 
 
 
 def find_folder(name_or_path: str | os.PathLike[str], *, revision: str = "main", offline: bool | None = None) -> Path:
-    """Return the folder of a model; a model on the hub is downloaded to the cache first."""
+    """Return the folder of a model, or its GGUF file; a model on the hub is downloaded to the cache first."""
     name = os.fspath(name_or_path)
     folder = Path(os.path.expanduser(name))
     if name and os.path.isdir(folder):  # unlike Path.is_dir, os.path.isdir accepts any string
@@ -67,6 +75,8 @@ def find_folder(name_or_path: str | os.PathLike[str], *, revision: str = "main",
         return folder
     if name in builtin_names():
         return builtin_folder(name)
+    if name in PACKAGES:
+        return packaged_folder(name)
     if name in BUILT_IN and BUILT_IN[name].second_package:
         raise InputError(f"{name} is a built-in model of the package regard-models, which is not installed: {INSTALL}")
     if name.startswith("regard-"):
@@ -77,7 +87,9 @@ def find_folder(name_or_path: str | os.PathLike[str], *, revision: str = "main",
             "sentence-transformers/all-MiniLM-L6-v2"
         )
     if os.path.isfile(folder):
-        raise InputError(f"{name}: this is a file; expected a model folder, such as {folder.parent}")
+        if find_gguf(folder) is not None:
+            return folder
+        raise InputError(f"{name}: this is a file; expected a model folder, such as {folder.parent}, or a GGUF file")
     if isinstance(name_or_path, os.PathLike) or name.startswith((".", "~", os.sep)) or name.count("/") > 1:
         beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if os.path.isdir(folder.parent) else []
         hint = f"; {suggest(folder.name, beside)}" if 0 < len(beside) <= 30 else ""
@@ -97,12 +109,21 @@ def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module
 
 def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, dict[str, Tensor]]:
     """Return the model in a folder and the other tensors in the file, by their names there."""
-    path = folder / "config.json"
-    if not path.is_file():
-        raise InputError(f"{folder}: no config.json; expected a model folder with config.json and model.safetensors")
-    config = parse_config(read_json(path), path)
-    tensors = dequantize(read_tensors(folder), folder)
-    names = fitted(names_of(config), tensors)
+    gguf = find_gguf(folder)
+    path = gguf or folder / "config.json"
+    if gguf is not None:
+        file = read_gguf(gguf)
+        config, form = read_gguf_config(file)
+        names, tensors = form.tensor_names(config), read_gguf_tensors(file)
+        tensors = {name: names.convert(name, tensor) for name, tensor in tensors.items()}
+    elif path.is_file():
+        config = parse_config(read_json(path), path)
+        names, tensors = names_of(config), dequantize(read_tensors(folder), folder)
+    else:
+        raise InputError(
+            f"{folder}: no config.json; expected a model folder with config.json and model.safetensors, or a GGUF file"
+        )
+    names = fitted(names, tensors)
     tensors = tidied(names, tensors)
     heads = heads_in(names, get_family(config.family).heads, tensors)
     try:
@@ -111,9 +132,17 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{path}: {error}") from error
     table = _table(names, config, heads, model)
-    unused = _compare(names, table, tensors=tensors, wanted=model.state_dict(), folder=folder)
+    unused = _compare(names, table, tensors=tensors, wanted=model.state_dict(), path=path)
+    if unused and gguf is not None:
+        raise InputError(
+            f"{path}: the model has tensors that Regard's {config.family} does not: {_some(sorted(unused))}"
+        )
     state = {ours: from_theirs(names, ours, [tensors[name] for name in theirs]) for ours, theirs in table.items()}
     model.load_state_dict({ours: _aligned(tensor.to(dtype)) for ours, tensor in state.items()}, assign=True)
+    if can(model, "image"):
+        from regard.data.image_processor import read_image_processor  # text models do not need it
+
+        model.image_processor = read_image_processor(folder, config)
     return model.requires_grad_(True).eval(), {name: tensors[name].to(dtype) for name in unused}
 
 
@@ -144,6 +173,10 @@ def write_model(
     tensors: dict[str, Tensor] = dict(rest or {})
     for ours, theirs in table.items():
         tensors |= dict(zip(theirs, to_theirs(names, ours, state[ours], len(theirs)), strict=True))
+    if can(model, "image"):
+        from regard.data.image_processor import PROCESSOR_FILE, image_processor_of
+
+        files = {**files, PROCESSOR_FILE: json_bytes(image_processor_of(model).to_dict())}
     contents = {**files, "config.json": config_file(model, about)}
     write_folder(folder, tensors=tensors, files=contents, overwrite=overwrite)
 
@@ -171,7 +204,7 @@ def _compare(
     *,
     tensors: Mapping[str, Tensor],
     wanted: Mapping[str, Tensor],
-    folder: Path,
+    path: Path,
 ) -> set[str]:
     """Raise InputError that names each tensor that does not match; return the names of unused tensors."""
     unused = set(tensors)
@@ -191,7 +224,8 @@ def _compare(
         problems.append(f"{name} differs from {names.copies[name]}, but Regard uses one tensor for both")
     if problems:
         problems += [f"{name} is not expected" for name in sorted(unused - names.copies.keys())]
-        raise InputError(f"{folder}: the weights do not match config.json: {_some(problems)}")
+        where, settings = (path.parent, path.name) if path.name == "config.json" else (path, "its metadata")
+        raise InputError(f"{where}: the weights do not match {settings}: {_some(problems)}")
     return unused
 
 
@@ -253,8 +287,9 @@ def entries(names: TensorNames, config: Any, heads: Iterable[str]) -> dict[str, 
 
 
 def heads_in(names: TensorNames, heads: Iterable[str], tensors: Mapping[str, Tensor]) -> list[str]:
-    """Return the `heads` of which a file has at least one tensor."""
-    return [head for head in heads if any(name in tensors for theirs in _head(names, head).values() for name in theirs)]
+    """Return the `heads` of which a file has at least one tensor that a fine-tuned model does not have."""
+    found = {name for name in tensors if not re.fullmatch(names.shared, name)}
+    return [head for head in heads if any(not found.isdisjoint(theirs) for theirs in _head(names, head).values())]
 
 
 def _head(names: TensorNames, head: str) -> dict[str, tuple[str, ...]]:
@@ -272,12 +307,9 @@ def _expand(table: Table, prefix: str, their_prefix: str) -> dict[str, tuple[str
 
 
 def _depth(config: Any, stack: str) -> int:
-    name = (
-        "num_decoder_layers"
-        if stack.startswith("decoder") and hasattr(config, "num_decoder_layers")
-        else "num_hidden_layers"
-    )
-    depth: int = getattr(config, name)
+    """Return the number of layers of a stack: num_decoder_layers of "decoder.layers", if the config has that field."""
+    part = stack.partition(".")[0].removesuffix("_encoder")
+    depth: int = getattr(config, f"num_{part}_layers", config.num_hidden_layers)
     return depth
 
 
@@ -306,13 +338,19 @@ def _modern(name: str) -> str:
 def from_theirs(names: TensorNames, ours: str, parts: list[Tensor]) -> Tensor:
     """Convert their tensors to one of ours."""
     tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
+    if re.fullmatch(names.squeezed, ours):
+        return tensor.reshape(1, -1, tensor.shape[-1])
     return tensor.T.contiguous() if tensor.ndim == 2 and re.fullmatch(names.transposed, ours) else tensor
 
 
 def to_theirs(names: TensorNames, ours: str, tensor: Tensor, count: int) -> list[Tensor]:
     """Convert one of our tensors to `count` of theirs."""
+    if re.fullmatch(names.squeezed, ours):
+        tensor = tensor.squeeze()
     if tensor.ndim == 2 and re.fullmatch(names.transposed, ours):
         tensor = tensor.T
+    if count == 1:
+        return [tensor.contiguous()]
     sizes = names.qkv_sizes if count == 3 else None
     parts = tensor.chunk(count) if sizes is None else torch.split(tensor, list(sizes))
     return [part.contiguous() for part in parts]

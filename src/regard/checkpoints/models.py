@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 class Models(Protocol):
     """Where a verb or a chapter gets its models from: loaded on demand, or kept by a server."""
 
-    def use(self, name: str, check: Callable[[str], object] | None = None) -> AbstractContextManager[LoadedModel]:
+    def use(
+        self, name: str, check: Callable[[str], object] | None = None, *, precision: str = "fp32"
+    ) -> AbstractContextManager[LoadedModel]:
         """The model with its tokenizer, for one user at a time. `check` raises an error for a name that a verb cannot
-        use; it is called before a model is read from the disk."""
+        use; it is called before a model is read from the disk. `precision` int8 gives a decoder with 8-bit weights."""

@@ -22,7 +22,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.signals import Terminated, handling
-from regard.errors import InputError, InputErrors, RegardError
+from regard.errors import OUT_OF_MEMORY, InputError, InputErrors, RegardError, is_out_of_memory
 from regard.escaping import escape_controls, escape_stream
 
 Register = Callable[[typer.Typer], None]
@@ -145,11 +145,13 @@ def _explain(error: BaseException) -> tuple[int, str]:
             return TERMINATED, "terminated"
         case BrokenPipeError():
             return CLOSED_PIPE, ""
-        case OSError() if error.strerror:
+        case OSError() if error.strerror and not is_out_of_memory(error):
             where = f": {escape_controls(str(error.filename))}" if error.filename is not None else ""
             return FAILED, f"error: {error.strerror}{where}"
         case SystemExit():
             return (error.code if isinstance(error.code, int) else FAILED if error.code else 0), ""
+    if is_out_of_memory(error):
+        return FAILED, f"error: {OUT_OF_MEMORY}"
     message, name = " ".join(str(error).split()), type(error).__name__
     return FAILED, f"internal error: {f'{name}: {message}' if message else name}; run again with --debug to see where"
 

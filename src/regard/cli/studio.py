@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from regard.checkpoints.packages import packaged_names
 from regard.cli.serve import Host, Port
 from regard.known import builtin_names
 
@@ -62,14 +63,14 @@ def studio(
 
     The page is served to this machine only and needs no network. Its address contains a token, new at each start;
     without it nobody can use the studio, not even other accounts of this machine. Without --model it has the built-in
-    models.
+    models and those of installed packages (`regard models`).
 
     A class can open it with --host 0.0.0.0 and a file of keys: anyone who can reach the port could otherwise use the
     models and read what --data names.
     """
     from regard.server.serve import serve
 
-    names = list(dict.fromkeys(models or builtin_names()))
+    names = list(dict.fromkeys(models or [*builtin_names(), *packaged_names()]))
     show = partial(print, flush=True)
     threads_left = serve(
         names,

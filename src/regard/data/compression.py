@@ -28,13 +28,25 @@ DAMAGE = (EOFError, OSError, lzma.LZMAError, zlib.error, zipfile.BadZipFile)  # 
 
 
 class _ChunkStream(io.RawIOBase):
-    """The concatenation of the chunks of an iterator."""
+    """The concatenation of the chunks of an iterator. It can seek forward, by reading."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks, self._chunk = chunks, memoryview(b"")
+        self._position = 0
 
     def readable(self) -> bool:
         return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        target = offset + (self._position if whence == os.SEEK_CUR else 0)
+        if whence == os.SEEK_END or target < self._position:
+            raise io.UnsupportedOperation("a compressed file can only be read forward")
+        while self._position < target and self.read(min(BUFFER, target - self._position)):
+            pass
+        return self._position
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer).cast("B")
@@ -46,6 +58,7 @@ class _ChunkStream(io.RawIOBase):
         part = self._chunk[: len(view)]
         view[: len(part)] = part
         self._chunk = self._chunk[len(part) :]
+        self._position += len(part)
         return len(part)
 
 

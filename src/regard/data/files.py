@@ -213,13 +213,16 @@ def _decompress(file: BinaryIO, path: str | os.PathLike[str]) -> IO[bytes]:
     return cast("IO[bytes]", _DECOMPRESSORS[detected](file)) if detected else file
 
 
-def decode_lines(file: IO[bytes], name: str, encoding: str | None = None) -> Iterator[str]:
-    """Yield the lines of a file without their line ends; a byte order mark is not part of the first one."""
+def decode_lines(file: IO[bytes], name: str, encoding: str | None = None, *, number: int = 0) -> Iterator[str]:
+    """Yield the lines of a file without their line ends; a byte order mark is not part of the first one.
+
+    `number` is the number of lines that were read from the file before.
+    """
     codec = _codec(encoding)
     # Line breaks of UTF-16 and UTF-32 are not single bytes: these encodings are converted before lines are split.
     wide = codec.startswith(("utf-16", "utf-32"))
     source: IO[bytes] = _Transcoder(file, codec) if wide else file
-    codec, number, limit = "utf-8" if wide else codec, 0, current_max_line()
+    codec, limit = "utf-8" if wide else codec, current_max_line()
     while True:
         try:
             line = source.readline(limit + 3)  # the line, its line end, and one more byte if it is too long

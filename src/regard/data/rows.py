@@ -38,8 +38,8 @@ from regard.data.readers.records import (
     refuse_binary,
     refuse_halves,
 )
+from regard.data.readers.roles import RowWidths, decide_texts, has_header_row, text_cell
 from regard.data.readers.tables import SAMPLE, SAMPLE_LINES, Missing, Table, TableOptions, infer_format
-from regard.data.readers.texts import RowWidths, decide_texts, has_header_row, text_cell
 from regard.errors import InputError, check_choice
 from regard.wording import count_of
 

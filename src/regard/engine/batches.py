@@ -50,13 +50,14 @@ def packed_batches(windows: Iterable[TokenIds], budget: int) -> Iterator[tuple[I
         yield indices, rest
 
 
-def filler_lengths(count: int, max_length: int) -> list[int]:
+def filler_lengths(count: int, max_length: int, *, min_step: int = MIN_STEP) -> list[int]:
     """The lengths of additional sequences that round a batch of `count` tokens up to one of a few sizes.
 
     oneDNN compiles its kernels for a number of rows, which takes as long as the product itself; with eight sizes for
-    each power of two they are soon there. The sequences are not longer than the others.
+    each power of two they are soon there. The sequences are not longer than the others. Sizes differ by `min_step`
+    tokens or more.
     """
-    step = max(MIN_STEP, (1 << count.bit_length()) >> 4)
+    step = max(min_step, (1 << count.bit_length()) >> 4)
     full, rest = divmod(-count % step, max_length)
     return [max_length] * full + [rest] * (rest > 0)
 

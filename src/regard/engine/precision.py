@@ -24,15 +24,18 @@ from torch import Tensor, nn
 from regard.device import supports_bf16
 from regard.engine.tuning import stored_settings
 from regard.errors import InputError, check_choice
+from regard.models.family import can, describe_model
 from regard.nn.block import Block
 from regard.nn.embedding import TextEmbedding
 
 if TYPE_CHECKING:
     from regard.nn.fast.inference_layers import optimize_for_inference as optimize_for_inference
     from regard.nn.fast.inference_layers import supports_int8 as supports_int8
+    from regard.nn.fast.int8_weights import has_int8_weights, quantize_weights
 else:
     try:
         from regard.nn.fast.inference_layers import optimize_for_inference, supports_int8
+        from regard.nn.fast.int8_weights import has_int8_weights, quantize_weights
     except ImportError:  # the folder of kernels is optional
 
         def optimize_for_inference(model, precision):
@@ -41,6 +44,12 @@ else:
         def supports_int8():
             return False
 
+        def has_int8_weights(model):
+            return False
+
+        def quantize_weights(model):
+            return model
+
 
 M = TypeVar("M", bound=nn.Module)
 MIN_COSINE = 0.98  # of precision auto to float32, on a sample
@@ -48,6 +57,8 @@ SAMPLED_PARAMETERS = 8
 SPEEDS = ("fp32", "int8")  # precisions that are compared on a CPU
 PRECISION_NAMES = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8", "auto": "the fastest precision"}
 InferencePrecision = Literal["auto", "fp32", "bf16", "int8"]
+DecodingPrecision = Literal["fp32", "int8"]
+INT8_WEIGHTS = "int8-weights"  # a copy for decoding
 
 
 @dataclass(eq=False)
@@ -113,6 +124,31 @@ def inference_copy(model: M, precision: str) -> M:
     return model if found[1] is None else found[1]  # type: ignore[return-value]
 
 
+def decoding_copy(model: M, precision: str) -> M:
+    """The model for decoding in a precision: with fp32 itself, with int8 a copy with 8-bit weights, the same copy until
+    the weights change. Raises InputError for a model that has no such copy."""
+    check_choice("precision", precision, get_args(DecodingPrecision))
+    if precision == "fp32" or has_int8_weights(model):
+        return model
+    _check_decoder(model)
+    return inference_copy(model, INT8_WEIGHTS)
+
+
+def convert_to_int8(model: nn.Module) -> None:
+    """Replace the matrices of a decoder by 8-bit ones, in place."""
+    _check_decoder(model)
+    quantize_weights(model)
+
+
+def _check_decoder(model: nn.Module) -> None:
+    device = next(model.parameters()).device
+    if not can(model, "text-generation"):
+        title = describe_model(model)
+        raise InputError(f"8-bit weights are for models that generate text, and this is {title}; leave int8 out")
+    if device.type != "cpu":
+        raise InputError(f"8-bit weights are for CPUs, and this model is on {device}; use the CPU, or leave int8 out")
+
+
 @dataclass(frozen=True)
 class PrecisionChoice:
     """What precision auto is, and why in words."""
@@ -143,6 +179,9 @@ def compare_precisions(model: nn.Module, vectors: Callable[[str], Tensor]) -> Pr
 
 
 def _copy(model: M, device: torch.device, precision: str) -> M:
+    if precision == INT8_WEIGHTS:
+        twin = copy.deepcopy(model, {id(one): one for one in model.parameters()})  # shares the weights
+        return quantize_weights(_without_hooks(twin))
     if device.type == "cpu" and precision in SPEEDS and next(model.parameters()).dtype == torch.float32:
         with torch.inference_mode():
             return optimize_for_inference(model, precision)
@@ -150,8 +189,12 @@ def _copy(model: M, device: torch.device, precision: str) -> M:
     transformer = reads_tokens and any(isinstance(module, Block) for module in model.modules())
     if precision != "bf16" or not transformer or next(model.parameters()).dtype == torch.bfloat16:
         return model
-    twin = copy.deepcopy(model).to(torch.bfloat16).eval()
-    for module in twin.modules():  # those of whoever watches the model, not its copy
+    return _without_hooks(copy.deepcopy(model).to(torch.bfloat16).eval())
+
+
+def _without_hooks(model: M) -> M:
+    """Remove the hooks of whoever watches the original, not this copy."""
+    for module in model.modules():
         module._forward_pre_hooks.clear()
         module._forward_hooks.clear()
-    return twin
+    return model

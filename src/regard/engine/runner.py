@@ -11,8 +11,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-DEPTH = 2  # batches on the device before the results of the first are awaited
-SWITCH_INTERVAL = 2e-4  # seconds
+DEPTH = 4  # batches on the device before the results of the first are awaited
+SWITCH_INTERVAL = 1e-5  # seconds: every tensor operation of the thread that feeds the GPU waits up to this long
 K = TypeVar("K")
 B = TypeVar("B")
 

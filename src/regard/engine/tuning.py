@@ -159,7 +159,7 @@ def _shape(block: Block) -> str:
 
 
 def _width(block: Block) -> int:
-    norm: Any = block.attended.norm
+    norm: Any = block.fed.norm
     return int(norm.weight.shape[0])
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from regard.errors import InputError
 from regard.files.json_files import read_json
 from regard.known import BUILT_IN, builtin_folder, builtin_names
-from regard.models.family import Capability, can, families
+from regard.models.family import Capability, can, families, get_family
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,6 +34,7 @@ PURPOSES: tuple[tuple[set[ModelCapability], str], ...] = (
     ({"causal-lm", "text-generation"}, "Continues a text and gives the probability of each token"),
     ({"encoder-decoder", "text-generation"}, "Writes a text in reply to a text"),
     ({"recurrent", "layer-mix"}, "Gives word vectors from LSTM language models in both directions"),
+    ({"image-text"}, "Compares images with texts"),
     ({"image"}, "Gives vectors of images; fine-tune it for a task"),
     ({"text-encoder"}, "Gives word vectors"),
     ({"causal-lm"}, "Gives word vectors"),
@@ -53,11 +54,21 @@ class ModelSummary(BaseModel):
 
 
 def summarize_folder(name: str) -> ModelSummary:
-    """The summary of a built-in model or a folder; an empty one if there is no such folder."""
+    """The summary of a built-in or packaged model, a folder or a GGUF file; an empty one if there is none."""
     from regard.checkpoints.configs import parse_config
+    from regard.checkpoints.gguf import read_gguf_config
+    from regard.checkpoints.packages import packaged_folder, packaged_names
+    from regard.files.gguf_file import find_gguf, read_gguf
     from regard.tasks.fine_tuned_model import is_fine_tuned, read_task
 
     folder = builtin_folder(name) if name in builtin_names() else Path(os.path.expanduser(name))
+    folder = packaged_folder(name) if name in packaged_names() else folder
+    try:
+        if (gguf := find_gguf(folder)) is not None:
+            config, _ = read_gguf_config(read_gguf(gguf))
+            return _summary(name, _ordered(get_family(config.family).capabilities, False, None), _outline(config), None)
+    except (InputError, ValueError, RuntimeError):
+        return ModelSummary()
     fine_tuned = is_fine_tuned(folder)
     path = folder / "config.json"
     try:
@@ -65,7 +76,7 @@ def summarize_folder(name: str) -> ModelSummary:
         model_type = str(document["model_type"])
     except (InputError, KeyError):
         return ModelSummary(capabilities=["fine-tuned"] if fine_tuned else None)
-    family = families().get(model_type.removeprefix("regard-"))
+    family = families().get(model_type.removeprefix("regard-").replace("_", "-"))
     known = frozenset[Capability]() if family is None else family.capabilities
     model, task = None, None
     try:  # loading reports what is wrong with a folder

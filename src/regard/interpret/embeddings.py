@@ -25,7 +25,7 @@ from regard.data.examples import TextExample
 from regard.data.files import display_name, open_text
 from regard.errors import InputError
 from regard.events import Progress
-from regard.inference.embedding.embedder import EmbeddingEngine, load_engine
+from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.interpret.projection import PROJECTION_NAMES, Projection, project, project_onto_plane
 from regard.known import DEFAULT_MODEL
 from regard.render.result import Result, Table

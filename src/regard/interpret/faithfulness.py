@@ -133,13 +133,14 @@ class FaithfulnessResult(Result):
         if self.integrated_other is not None:
             pictures[f"integrated gradients, {self.other}"] = self.integrated_other.scores
         width = max(2 * columns, *map(len, pictures)) + 2
+        special = len(self.weights) - rows * columns
         yield "  " + "".join(f"{title:{width}}" for title in pictures).rstrip()
         for row in range(rows):
-            cells = slice(1 + row * columns, 1 + (row + 1) * columns)
+            cells = slice(special + row * columns, special + (row + 1) * columns)
             yield (
                 "  "
                 + "".join(
-                    f"{''.join(_shade(value, max(map(abs, values[1:]))) for value in values[cells]):{width}}"
+                    f"{''.join(_shade(value, max(map(abs, values[special:]))) for value in values[cells]):{width}}"
                     for values in pictures.values()
                 ).rstrip()
             )

@@ -17,7 +17,9 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.events import Event, Progress, TextPiece, drain, map_events
 from regard.generation_config import SAMPLING, GenerationConfig
+from regard.inference.generation.assisted import check_assistant
 from regard.inference.generation.beam_search import Beam
+from regard.inference.generation.prompt_cache import PromptCache
 from regard.inference.generation.sampling import Sampling
 from regard.inference.generation.text_generator import (
     FinishReason,
@@ -270,10 +272,18 @@ class Generation:
         record_trace: bool = False,
         chat: bool = False,
         system: str | None = None,
+        assistant: LoadedModel | None = None,
     ) -> None:
+        """With `chat`, a text that continues the last chat of a model kept by a server reuses its keys and values."""
+        if assistant is not None:
+            if config.num_beams > 1:
+                raise InputError("an assistant model drafts for greedy search and sampling; leave out num_beams")
+            check_assistant(loaded.model, loaded.tokenizer, assistant.model, assistant.tokenizer)
         if candidates and config.num_beams == 1 and config.num_return_sequences > 1:
             raise InputError("candidates are recorded for one sampled text; leave out num_return_sequences")
         self.generator = TextGenerator(loaded.model, loaded.tokenizer)
+        self.assistant = None if assistant is None else assistant.model
+        self.prompt_cache = loaded.cached("prompt cache", PromptCache) if chat else None
         self.messages = read_messages(prompt, system=system) if chat else None
         if self.messages is not None:
             prompt = self.generator.tokenizer.apply_chat_template(self.messages)
@@ -321,6 +331,8 @@ class Generation:
             seed=config.seed,
             stop_strings=config.stop,
             trace=trace,
+            assistant=self.assistant,
+            prompt_cache=self.prompt_cache,
         )
         self.texts = stream.texts
         return stream

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
-from regard.inference.embedding.embedder import load_engine
+from regard.inference.embedding.engine import load_engine
 from regard.interpret.embeddings import find_word, word_vectors
 from regard.models.family import can, describe_model
 from regard.nn.stack import ScalarMix

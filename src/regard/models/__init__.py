@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.models.bert import Bert, BertConfig
+    from regard.models.clip import Clip, ClipConfig
+    from regard.models.deit import Deit, DeitConfig
     from regard.models.elmo import Elmo, ElmoConfig
     from regard.models.gpt2 import Gpt, GptConfig
     from regard.models.llama import Llama, LlamaConfig
@@ -19,6 +21,10 @@ __all__ = [
     "T5",
     "Bert",
     "BertConfig",
+    "Clip",
+    "ClipConfig",
+    "Deit",
+    "DeitConfig",
     "Elmo",
     "ElmoConfig",
     "Gpt",

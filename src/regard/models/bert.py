@@ -1,8 +1,11 @@
-"""BERT: a bidirectional Transformer encoder with its pretraining heads. DistilBERT and RoBERTa use it too."""
+"""BERT: a bidirectional Transformer encoder with its pretraining heads.
+
+DistilBERT, RoBERTa, XLM-RoBERTa, CamemBERT, MPNet, ELECTRA and ALBERT use it too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +34,13 @@ from regard.nn.training import normal_init, scaled_init
 
 @dataclass(frozen=True)
 class BertConfig:
-    """BERT base by default. `family` is bert, distilbert (no segments) or roberta (two unused positions)."""
+    """BERT base by default. `embedding_size` is the size of embeddings that a linear layer projects to `hidden_size`;
+    None: they have that size. `position_offset` is the number of unused rows before the first position."""
 
     family: str = "bert"
     vocab_size: int = 30522
     hidden_size: int = 768
+    embedding_size: int | None = None
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
     intermediate_size: int = 3072
@@ -67,16 +72,17 @@ class Pooler(nn.Module):
 class MaskedLMHead(nn.Module):
     """Logits over the vocabulary: a linear layer, a norm, and the product with the tied embedding matrix.
 
-    The head is position-wise, so it can be applied to selected positions only.
+    The head is position-wise, so it can be applied to selected positions only. `bias` applies to the layer and norm.
     """
 
-    def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
+    def __init__(
+        self, width: int, embedding: nn.Embedding, *, eps: float, activation: str = "gelu", bias: bool = True
+    ) -> None:
         super().__init__()
-        self.linear = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        # RoBERTa's head always uses gelu.
-        self.activation = ACTIVATIONS["gelu" if config.family == "roberta" else config.hidden_act]
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.linear = nn.Linear(width, embedding.embedding_dim, bias=bias)
+        self.norm = nn.LayerNorm(embedding.embedding_dim, eps=eps, bias=bias)
+        self.activation = ACTIVATIONS[activation]
+        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings))
         self.tied = [embedding]  # in a list, so that the matrix is registered only in the embedding
 
     def forward(self, x: Tensor) -> Tensor:
@@ -92,45 +98,12 @@ class MaskedLMHead(nn.Module):
         return self.tied[0].weight
 
 
-class Bert(nn.Module):
-    """`model(ids, layout)` returns the last hidden state (B, T, W), or (N, W) if packed.
+class TextEncoder(nn.Module):
+    """An embedding and a stack of layers: `model(ids, layout)` returns the last hidden state (B, T, W), or (N, W) if
+    packed."""
 
-    The heads are modules: `model.masked(hidden)` (B, T, V), `model.pooler(hidden, layout)` (B, W) and
-    `model.next(pooled)` (B, 2), whose first logit stands for "B follows A".
-    """
-
-    def __init__(self, config: BertConfig, *, heads: Collection[str] | None = None) -> None:
-        super().__init__()
-        self.config = config
-        known = get_family(config.family).heads
-        heads = known if heads is None else heads
-        for head in heads:
-            check_choice("head", head, known)
-        layer = LayerConfig(
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            ffn=config.intermediate_size,
-            eps=config.layer_norm_eps,
-            activation=config.hidden_act,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-        )
-        self.embedding = TextEmbedding(
-            config.vocab_size,
-            config.hidden_size,
-            positions=LearnedPositions(
-                config.max_position_embeddings, config.hidden_size, offset=config.position_offset
-            ),
-            segments=config.type_vocab_size,
-            norm=layer.new_norm(),
-            dropout=config.dropout,
-        )
-        self.encoder = Stack(Block(layer) for _ in range(config.num_hidden_layers))
-        self.pooler = Pooler(config.hidden_size) if "pooler" in heads else None
-        self.masked = MaskedLMHead(config, self.embedding.tokens) if "masked" in heads else None
-        self.next = nn.Linear(config.hidden_size, 2) if "next" in heads else None
-        normal_init(self)
-        scaled_init(self.encoder.layers)
+    embedding: TextEmbedding
+    encoder: Stack
 
     def states(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Iterator[Tensor]:
         """Yield every hidden state, the embedding output first."""
@@ -149,6 +122,56 @@ class Bert(nn.Module):
         layout = layout or Padded()
         hidden: Tensor = self.encoder(self.embedding(ids, layout, segments), Context(layout, rows=rows))
         return hidden
+
+
+class Bert(TextEncoder):
+    """`model(ids, layout)` returns the last hidden state (B, T, W), or (N, W) if packed.
+
+    The heads are modules: `model.masked(hidden)` (B, T, V), `model.pooler(hidden, layout)` (B, W) and
+    `model.next(pooled)` (B, 2), whose first logit stands for "B follows A".
+    """
+
+    def __init__(self, config: BertConfig, *, heads: Collection[str] | None = None) -> None:
+        super().__init__()
+        self.config = config
+        family = get_family(config.family)
+        heads = family.heads if heads is None else heads
+        for head in heads:
+            check_choice("head", head, family.heads)
+        layer = LayerConfig(
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            ffn=config.intermediate_size,
+            eps=config.layer_norm_eps,
+            activation=config.hidden_act,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+        )
+        width = config.embedding_size or config.hidden_size
+        self.embedding = TextEmbedding(
+            config.vocab_size,
+            width,
+            positions=LearnedPositions(config.max_position_embeddings, width, offset=config.position_offset),
+            segments=config.type_vocab_size,
+            norm=nn.LayerNorm(width, eps=config.layer_norm_eps),
+            dropout=config.dropout,
+            project=None if config.embedding_size is None else nn.Linear(width, config.hidden_size),
+        )
+        self.encoder = Stack(self.new_layers(layer))
+        self.pooler = Pooler(config.hidden_size) if "pooler" in heads else None
+        self.masked = None
+        if "masked" in heads:
+            activation = family.masked_activation or config.hidden_act
+            self.masked = MaskedLMHead(
+                config.hidden_size, self.embedding.tokens, eps=config.layer_norm_eps, activation=activation
+            )
+        self.next = nn.Linear(config.hidden_size, 2) if "next" in heads else None
+        normal_init(self)
+        scaled_init(self.encoder.layers)
+
+    def new_layers(self, layer: LayerConfig) -> Iterable[nn.Module]:
+        """Return the layers of the encoder."""
+        return (Block(layer) for _ in range(self.config.num_hidden_layers))
 
 
 KEYS = {

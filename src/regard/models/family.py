@@ -1,7 +1,8 @@
 """What a model family declares, and the functions that ask it. Importing this module does not import torch.
 
-Each other module of `regard.models` is one family, named after it: the network and its declaration, `FAMILY`. Code
-outside this package tests the capabilities of a model, `can(model, "masked-lm")`, never its class or its name.
+Each other module of `regard.models` is one family: the network and its declaration, `FAMILY`. It is named after the
+family, with "_" for "-": `xlm_roberta` is xlm-roberta. Code outside this package tests the capabilities of a model,
+`can(model, "masked-lm")`, never its class or its name.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from regard.errors import check_choice
 Capability = Literal[
     "text-encoder",  # a Transformer that reads text in both directions
     "masked-lm",  # predicts masked tokens
+    "replaced-token-detection",  # predicts for each token whether it was replaced
     "next-sentence",  # predicts whether two sentences follow each other
     "causal-lm",  # reads from left to right and predicts the next token
     "bidirectional-lm",  # two language models: one predicts the next token, the other the previous one
@@ -25,6 +27,7 @@ Capability = Literal[
     "text-generation",  # continues a prompt
     "translation",  # trained on sentence pairs, with one vocabulary per language
     "image",  # reads pixels
+    "image-text",  # gives images and texts vectors in one space
     "fine-tuning",  # takes a task head
     "pooling",  # has a pooler
     "segments",  # distinguishes the texts of a pair
@@ -33,11 +36,14 @@ Capability = Literal[
 ]
 REQUIRED_HEADS: Mapping[Capability, tuple[str, ...]] = {
     "masked-lm": ("masked",),
+    "replaced-token-detection": ("discriminator",),
     "next-sentence": ("pooler", "next"),
     "bidirectional-lm": ("output",),
     "pooling": ("pooler",),
 }
-Objective = Literal["masked-lm", "causal-lm", "bidirectional-lm", "span-corruption"]  # of pretraining
+Objective = Literal[  # of pretraining
+    "masked-lm", "causal-lm", "bidirectional-lm", "span-corruption", "replaced-token-detection"
+]
 Table = Mapping[str, str | tuple[str, ...]]
 NOTHING = "(?!)"  # a pattern that matches no name
 
@@ -53,6 +59,10 @@ class Checkpoint:
     family: str = ""  # set by the family
 
 
+def same_tensor(name: str, tensor: Any) -> Any:
+    return tensor
+
+
 @dataclass(frozen=True)
 class TensorNames:
     """Regard's parameter names and their names in transformers' files.
@@ -60,8 +70,11 @@ class TensorNames:
     `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
     (ours, theirs) to the names inside one layer. `heads` are optional. `copies` names tensors that a file may store
     twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of matrices
-    that the file stores transposed. Several names of theirs are parts of one tensor of ours, of equal size unless
-    `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for weight or bias, `{base}` for the prefix.
+    that the file stores transposed, `squeezed` those of tensors (1, T, W) that it stores without dimensions of size 1;
+    `convert(name, tensor)` undoes another convention of the file for one of its tensors; `shared` matches names in
+    `heads` that fine-tuned models have too. Several names of theirs are parts of one tensor of ours, of equal size
+    unless `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for weight or bias, `{base}` for the
+    prefix.
     """
 
     prefix: str = ""
@@ -71,12 +84,23 @@ class TensorNames:
     copies: Mapping[str, str] = field(default_factory=dict)
     buffers: str = NOTHING
     transposed: str = NOTHING
+    squeezed: str = NOTHING
+    convert: Callable[[str, Any], Any] = same_tensor
+    shared: str = NOTHING
     qkv_sizes: tuple[int, int, int] | None = None
 
 
 def qkv(before: str, names: tuple[str, str, str], after: str = ".{p}") -> tuple[str, ...]:
     """Return the names of the three projections that Regard stores as one matrix."""
     return tuple(f"{before}{name}{after}" for name in names)
+
+
+def prefixed(table: Table, ours: str, theirs: str) -> dict[str, str | tuple[str, ...]]:
+    """Return a table of names with prefixes, for layers that the files of a family do not number as Regard does."""
+    return {
+        ours + name: theirs + other if isinstance(other, str) else tuple(theirs + one for one in other)
+        for name, other in table.items()
+    }
 
 
 def shape(width: int, layers: int, heads: int, inner: int | None = None) -> dict[str, object]:
@@ -97,10 +121,11 @@ def _unchanged(*_: Any) -> None:
 class FileFormat:
     """The file format of a family in transformers: config.json keys by field name, required values and tensor names.
 
+    A dot in a key leads into a section: "text_config.hidden_size".
     `read(fields, document)` completes the fields read from config.json; `write(document, fields)` completes a new one.
     `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification. `task_heads` maps
-    these classes to the names of the head's layers; a task with one vector per text whose class is missing is stored
-    as SequenceClassification, and others have the names of the task.
+    the classes to the names of the head's layers. A task on one vector per text whose class is missing is stored as
+    SequenceClassification; a task on tokens whose class is missing has one layer.
     """
 
     keys: Mapping[str, str]
@@ -111,6 +136,7 @@ class FileFormat:
     read: Callable[[dict[str, Any], Mapping[str, object]], None] = _unchanged
     write: Callable[[dict[str, Any], Mapping[str, Any]], None] = _unchanged
     class_prefix: str = ""
+    model_type: str = ""  # in config.json; "" if it is the name of the family
     task_heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -119,6 +145,7 @@ class PretrainingRecipe:
     """How `regard pretrain NAME` trains a family: settings are those of the TOML file, fields those of the config.
 
     `config_fields(settings)` converts the section [model]; `token_ids` maps fields to attributes of the tokenizer.
+    `trained_model(model)` is what is trained in place of the model, together with others.
     """
 
     name: str
@@ -127,6 +154,7 @@ class PretrainingRecipe:
     token_ids: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # that differ from the general ones
     unused: tuple[str, ...] = ()  # settings without effect
+    trained_model: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -154,10 +182,14 @@ class Family:
     capabilities: frozenset[Capability]
     stacks: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
-    pooler_activation: Literal["tanh", "relu"] = "tanh"  # of a new pooler
+    image_processor: Mapping[str, object] = field(default_factory=dict)  # defaults of preprocessor_config.json
+    pooler_activation: Literal["tanh", "relu", "gelu"] = "tanh"  # of a new pooler
+    masked_activation: str | None = None  # of the masked-LM head; None: that of the layers
+    task_transform: bool = False  # all task heads begin with the layer, gelu and the norm of the masked-LM head
     num_separators: int = 1  # [SEP] tokens between the texts of a pair
     checkpoints: tuple[Checkpoint, ...] = ()
     file_format: FileFormat | None = None  # None: Regard's own format
+    gguf: Mapping[str, FileFormat] = field(default_factory=dict)  # by the name of the architecture in GGUF files
     earlier_keys: Mapping[str, str] = field(default_factory=dict)  # config.json keys of earlier versions of Regard
     pretraining: PretrainingRecipe | None = None
     translation: TranslationRecipe | None = None
@@ -172,7 +204,7 @@ def family_names() -> tuple[str, ...]:
     """Return the names of all families, which are those of the modules in this package."""
     from regard import models
 
-    return tuple(module.name for module in iter_modules(models.__path__) if module.name != "family")
+    return tuple(module.name.replace("_", "-") for module in iter_modules(models.__path__) if module.name != "family")
 
 
 @cache
@@ -184,7 +216,7 @@ def families() -> dict[str, Family]:
 
 def get_family(name: str) -> Family:
     check_choice("model family", name, family_names())
-    family: Family = import_module(f"regard.models.{name}").FAMILY
+    family: Family = import_module(f"regard.models.{name.replace('-', '_')}").FAMILY
     return family
 
 

@@ -84,6 +84,25 @@ NAMES = TensorNames(
     transposed=r"decoder\.layers\.\d+\.(attention|ffn)\..*weight",
 )
 
+GGUF_NAMES = TensorNames(
+    base={
+        "embedding.tokens.weight": "token_embd.weight",
+        "embedding.positions.weight": "position_embd.weight",
+        "decoder.norm.{p}": "output_norm.{p}",
+    },
+    layers={
+        ("decoder.layers", "blk"): {
+            "attention.project.{p}": "attn_qkv.{p}",
+            "attention.output.{p}": "attn_output.{p}",
+            "attended.norm.{p}": "attn_norm.{p}",
+            "ffn.inner.{p}": "ffn_up.{p}",
+            "ffn.outer.{p}": "ffn_down.{p}",
+            "fed.norm.{p}": "ffn_norm.{p}",
+        }
+    },
+    copies={"output.weight": "token_embd.weight"},
+)
+
 
 def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
     width = fields.get("hidden_size")
@@ -139,6 +158,23 @@ FAMILY = Family(
         class_prefix="GPT2",
         task_heads={"SequenceClassification": {"output": "score"}},
     ),
+    gguf={
+        "gpt2": FileFormat(
+            {
+                "vocab_size": "vocab_size",
+                "hidden_size": "embedding_length",
+                "num_hidden_layers": "block_count",
+                "num_attention_heads": "attention.head_count",
+                "intermediate_size": "feed_forward_length",
+                "max_position_embeddings": "context_length",
+                "layer_norm_eps": "attention.layer_norm_epsilon",
+                "bos_token_id": "bos_token_id",
+                "eos_token_id": "eos_token_id",
+            },
+            lambda heads: "gpt2",
+            lambda config: GGUF_NAMES,
+        )
+    },
     pretraining=PretrainingRecipe(
         name="gpt",
         objective="causal-lm",

@@ -5,14 +5,17 @@ Mistral, Qwen2, Qwen3 and Phi-3 differ from it in a few fields; each has a modul
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError, check_choice
-from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames, qkv
+from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames, qkv, same_tensor
 from regard.nn.block import Block, LayerConfig
 from regard.nn.causal_decoder import CausalDecoder
 from regard.nn.embedding import TextEmbedding
@@ -262,6 +265,103 @@ def file_format(class_prefix: str, keys: Mapping[str, str], **options: Any) -> F
     )
 
 
+GGUF_KEYS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "embedding_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "intermediate_size": "feed_forward_length",
+    "max_position_embeddings": "context_length",
+    "layer_norm_eps": "attention.layer_norm_rms_epsilon",
+    "sliding_window": "attention.sliding_window",
+    "rope_theta": "rope.freq_base",
+    "rope_type": "rope.scaling.type",
+    "rope_factor": "rope.scaling.factor",
+    "rope_original_positions": "rope.scaling.original_context_length",
+    **{name: name for name in ("tie_word_embeddings", "bos_token_id", "eos_token_id")},
+}
+GGUF_NAMES = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.qkv_proj": "attn_qkv",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+ROPE_FREQUENCIES = "rope_freqs.weight"  # what Llama 3 divides its frequencies by
+LLAMA3_POSITIONS = 8192  # of the first training of Llama 3, which a GGUF file does not state
+
+
+def read_gguf(fields: dict[str, Any], document: Mapping[str, object]) -> None:
+    """Complete the fields of a GGUF file."""
+    kind, divisors = fields.pop("rope_type", "none"), document.get(ROPE_FREQUENCIES)
+    check_choice("rope.scaling.type", str(kind)[:60], ("none", "linear", "yarn"))
+    fields["rope_type"] = "default" if kind == "none" else kind
+    theta = fields.get("rope_theta", LlamaConfig.rope_theta)
+    if isinstance(divisors, list) and len(divisors) > 1 and isinstance(theta, float) and kind == "none" and theta > 1:
+        fields |= {"rope_type": "llama3", "rope_factor": divisors[-1], "rope_original_positions": LLAMA3_POSITIONS}
+        plain = Rotary(2 * len(divisors), theta=theta).frequencies
+        scaled = RopeScaling("llama3", divisors[-1], original=LLAMA3_POSITIONS).scale(plain, theta)
+        if not torch.allclose(plain / torch.tensor(divisors), scaled, rtol=1e-3, atol=0):
+            raise InputError(
+                f"{ROPE_FREQUENCIES} differs from Llama 3's scaling of rotary positions, the only known one"
+            )
+    width, heads = fields["hidden_size"], fields["num_attention_heads"]
+    head = fields.get("head_dim") or (
+        width // heads if isinstance(width, int) and isinstance(heads, int) and heads else 0
+    )
+    for key in ("rope.dimension_count", "attention.value_length"):
+        if document.get(key, head) != head:
+            raise InputError(
+                f"{key} is {str(document[key])[:60]}, but a head has {head} values; only equal numbers work"
+            )
+    if document.get("eot_token_id") not in (None, fields.get("eos_token_id")):
+        fields["other_eos_token_id"] = [document["eot_token_id"]]
+
+
+def gguf_format(architecture: str, names: Callable[[Any], TensorNames] = tensor_names) -> dict[str, FileFormat]:
+    """Return how GGUF files of llama.cpp store a family like Llama, whose tensors transformers calls by `names`."""
+
+    def rename(name: str) -> str:
+        module, _, parameter = name.rpartition(".")
+        return f"{GGUF_NAMES[module]}.{parameter}"
+
+    def gguf_names(config: LlamaConfig) -> TensorNames:
+        theirs = names(config)
+        (layer,) = theirs.layers.values()
+        return TensorNames(
+            base={"embedding.tokens.weight": "token_embd.weight", "decoder.norm.weight": "output_norm.weight"},
+            layers={
+                ("decoder.layers", "blk"): {
+                    ours: rename(name) if isinstance(name, str) else tuple(map(rename, name))
+                    for ours, name in layer.items()
+                }
+            },
+            heads={"output": {} if config.tie_word_embeddings else {"output.weight": "output.weight"}},
+            buffers=re.escape(ROPE_FREQUENCIES),
+            qkv_sizes=theirs.qkv_sizes,
+            convert=partial(separate_halves, config.head_width) if architecture == "llama" else same_tensor,
+        )
+
+    return {architecture: FileFormat(GGUF_KEYS, lambda heads: architecture, gguf_names, read=read_gguf)}
+
+
+def separate_halves(width: int, name: str, tensor: Tensor) -> Tensor:
+    """Undo llama.cpp's order of queries and keys: it stores values k and k + width/2 of a head, a pair, in turn."""
+    if not re.fullmatch(r"blk\.\d+\.attn_[qk]\.(weight|bias)", name) or len(tensor) % width:
+        return tensor
+    return tensor.view(-1, width // 2, 2, *tensor.shape[1:]).transpose(1, 2).reshape(tensor.shape)
+
+
 def size(width: int, layers: int, heads: int, inner: int, **more: object) -> dict[str, object]:
     """Return the config fields of a checkpoint's size."""
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
@@ -328,4 +428,5 @@ FAMILY = Family(
         {**KEYS, "attention_bias": "attention_bias", "mlp_bias": "mlp_bias"},
         fixed={"pretraining_tp": 1},
     ),
+    gguf=gguf_format("llama"),
 )

@@ -42,4 +42,5 @@ FAMILY = replace(
         tensor_names=tensor_names,
         fixed={"resid_pdrop": 0.0, "embd_pdrop": 0.0},
     ),
+    gguf=llama.gguf_format("phi3", tensor_names),
 )

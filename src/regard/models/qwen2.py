@@ -66,4 +66,5 @@ FAMILY = replace(
         Checkpoint("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512, {}, ("output",)),
     ),
     file_format=llama.file_format("Qwen2", KEYS, read=read, write=write),
+    gguf=llama.gguf_format("qwen2"),
 )

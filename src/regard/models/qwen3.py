@@ -40,4 +40,5 @@ FAMILY = replace(
     file_format=llama.file_format(
         "Qwen3", {**qwen2.KEYS, "attention_bias": "attention_bias"}, read=qwen2.read, write=qwen2.write
     ),
+    gguf=llama.gguf_format("qwen3"),
 )

@@ -1,4 +1,4 @@
-"""RoBERTa: a BERT whose position table starts with two unused rows."""
+"""RoBERTa: a BERT whose position table starts with two unused rows. XLM-RoBERTa and CamemBERT are RoBERTas."""
 
 from __future__ import annotations
 
@@ -44,6 +44,20 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
     document["max_position_embeddings"] += fields["position_offset"]
 
 
+TASK_HEADS = {
+    "SequenceClassification": {"pool.0": "classifier.dense", "output": "classifier.out_proj"},
+    "MultipleChoice": {"pool.0": "roberta.pooler.dense", "output": "classifier"},
+}
+FILE_FORMAT = FileFormat(
+    bert.KEYS,
+    bert.architectures("Roberta"),
+    lambda config: NAMES,
+    bert.FIXED,
+    read=read,
+    write=write,
+    class_prefix="Roberta",
+    task_heads=TASK_HEADS,
+)
 FAMILY = Family(
     name="roberta",
     title="a RoBERTa",
@@ -54,22 +68,11 @@ FAMILY = Family(
     capabilities=frozenset({"text-encoder", "masked-lm", "pooling", "fine-tuning"}),
     stacks=("encoder",),
     heads=("pooler", "masked"),
+    masked_activation="gelu",
     checkpoints=(
         Checkpoint("FacebookAI/roberta-base", 124_697_433, BASE, ("masked",)),
         Checkpoint("FacebookAI/roberta-large", 355_412_057, {**BASE, **shape(1024, 24, 16)}, ("masked",)),
     ),
     num_separators=2,
-    file_format=FileFormat(
-        bert.KEYS,
-        bert.architectures("Roberta"),
-        lambda config: NAMES,
-        bert.FIXED,
-        read=read,
-        write=write,
-        class_prefix="Roberta",
-        task_heads={
-            "SequenceClassification": {"pool.0": "classifier.dense", "output": "classifier.out_proj"},
-            "MultipleChoice": {"pool.0": "roberta.pooler.dense", "output": "classifier"},
-        },
-    ),
+    file_format=FILE_FORMAT,
 )

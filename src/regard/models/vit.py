@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.models.bert import POOLER, Pooler
-from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, qkv, shape
+from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames, qkv, shape
 from regard.nn.block import Block, LayerConfig
 from regard.nn.embedding import PatchEmbedding
 from regard.nn.masks import Padded
@@ -37,13 +37,15 @@ class VitConfig:
 
 
 class Vit(nn.Module):
-    """`model(pixels)` returns the last hidden state (B, 1 + patches, W), `model.classifier(hidden[:, 0])` the logits.
+    """`model(pixels)` returns the last hidden state (B, 1 + patches, W), `model.logits(hidden)` logits (B, labels).
 
     In place of pixels the model also takes vectors of patches with their positions, see `PatchEmbedding`.
     `model.pooler(hidden, layout)` exists if the checkpoint has it.
     """
 
-    def __init__(self, config: VitConfig, *, heads: Collection[str] = ("classifier",)) -> None:
+    def __init__(
+        self, config: VitConfig, *, heads: Collection[str] = ("classifier",), distillation: bool = False
+    ) -> None:
         super().__init__()
         self.config = config
         layer = LayerConfig(
@@ -61,6 +63,7 @@ class Vit(nn.Module):
             patch=config.patch_size,
             channels=config.num_channels,
             width=config.hidden_size,
+            distillation=distillation,
             dropout=config.dropout,
         )
         self.encoder = Stack((Block(layer) for _ in range(config.num_hidden_layers)), norm=layer.new_norm())
@@ -72,27 +75,45 @@ class Vit(nn.Module):
         hidden: Tensor = self.encoder(self.embedding(pixels, positions), Padded())
         return hidden
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits (B, labels) from the vector of [CLS]."""
+        if self.classifier is None:
+            raise ValueError("this model has no classifier: fine-tune it, or load a checkpoint that has one")
+        result: Tensor = self.classifier(hidden[:, 0])
+        return result
 
-NAMES = TensorNames(
-    "vit.",
-    {
-        "embedding.cls": "embeddings.cls_token",
-        "embedding.positions": "embeddings.position_embeddings",
-        "embedding.project.{p}": "embeddings.patch_embeddings.projection.{p}",
-        "encoder.norm.{p}": "layernorm.{p}",
-    },
-    {
-        ("encoder.layers", "encoder.layer"): {
-            "attention.project.{p}": qkv("attention.attention.", ("query", "key", "value")),
-            "attention.output.{p}": "attention.output.dense.{p}",
-            "attended.norm.{p}": "layernorm_before.{p}",
-            "ffn.inner.{p}": "intermediate.dense.{p}",
-            "ffn.outer.{p}": "output.dense.{p}",
-            "fed.norm.{p}": "layernorm_after.{p}",
-        }
-    },
-    {"pooler": POOLER, "classifier": {"classifier.{p}": "classifier.{p}"}},
-)
+
+BASE = {
+    "embedding.cls": "embeddings.cls_token",
+    "embedding.positions": "embeddings.position_embeddings",
+    "embedding.project.{p}": "embeddings.patch_embeddings.projection.{p}",
+    "encoder.norm.{p}": "layernorm.{p}",
+}
+LAYERS: dict[tuple[str, str], Table] = {
+    ("encoder.layers", "encoder.layer"): {
+        "attention.project.{p}": qkv("attention.attention.", ("query", "key", "value")),
+        "attention.output.{p}": "attention.output.dense.{p}",
+        "attended.norm.{p}": "layernorm_before.{p}",
+        "ffn.inner.{p}": "intermediate.dense.{p}",
+        "ffn.outer.{p}": "output.dense.{p}",
+        "fed.norm.{p}": "layernorm_after.{p}",
+    }
+}
+HEADS = {"pooler": POOLER, "classifier": {"classifier.{p}": "classifier.{p}"}}
+NAMES = TensorNames("vit.", BASE, LAYERS, HEADS)
+KEYS = {
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_hidden_layers",
+    "num_attention_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "image_size": "image_size",
+    "patch_size": "patch_size",
+    "num_channels": "num_channels",
+    "hidden_act": "hidden_act",
+    "layer_norm_eps": "layer_norm_eps",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+}
 
 
 def architecture(heads: Collection[str]) -> str:
@@ -130,19 +151,7 @@ FAMILY = Family(
         Checkpoint("google/vit-large-patch16-224", 304_326_632, shape(1024, 24, 16)),
     ),
     file_format=FileFormat(
-        {
-            "hidden_size": "hidden_size",
-            "num_hidden_layers": "num_hidden_layers",
-            "num_attention_heads": "num_attention_heads",
-            "intermediate_size": "intermediate_size",
-            "image_size": "image_size",
-            "patch_size": "patch_size",
-            "num_channels": "num_channels",
-            "hidden_act": "hidden_act",
-            "layer_norm_eps": "layer_norm_eps",
-            "dropout": "hidden_dropout_prob",
-            "attention_dropout": "attention_probs_dropout_prob",
-        },
+        KEYS,
         architecture,
         lambda config: NAMES,
         {"qkv_bias": True},

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -16,10 +17,17 @@ from regard.nn.kernels import fused_add_norm, fused_linear_gelu
 from regard.nn.masks import Context, Layout, select_rows
 from regard.nn.training import Dropout
 
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """The approximation of GELU that CLIP was trained with."""
+    return x * torch.sigmoid(1.702 * x)
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "quick-gelu": quick_gelu,
     "silu": F.silu,
 }
 TRANSFORMERS_ACTIVATIONS = {  # transformers' names; of several for one function the first is written
@@ -27,6 +35,7 @@ TRANSFORMERS_ACTIVATIONS = {  # transformers' names; of several for one function
     "gelu_python": "gelu",
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
+    "quick_gelu": "quick-gelu",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
@@ -152,6 +161,28 @@ class Residual(nn.Module):
             return fused
         result: Tensor = self.norm(x + update)
         return result.to(update.dtype)
+
+
+class ParallelBlock(nn.Module):
+    """A layer whose attention and feed-forward network read the same normalized input: x + attention + ffn (GPT-J)."""
+
+    def __init__(self, layer: LayerConfig, *, positions: nn.Module | None = None) -> None:
+        super().__init__()
+        self.norm = layer.new_norm()
+        self.attention, self.ffn = layer.new_attention(positions=positions), FeedForward(layer)
+        self.dropout = Dropout(layer.dropout)
+
+    def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
+        """Return the output for all positions, or (M, W) for the `rows` of the context."""
+        context = Context.of(context)
+        cache, rows = context.cache, context.rows
+        own = Context(context.layout, None, None, context.bias, cache and cache.self_attention, rows, context.start)
+        normed = self.norm(x)
+        attended = self.dropout(self.attention(normed, own))
+        if rows is not None:
+            x, normed = select_rows(x, rows), select_rows(normed, rows)
+        result: Tensor = x + attended + self.dropout(self.ffn(normed))
+        return result
 
 
 class Block(nn.Module):

@@ -60,6 +60,10 @@ class KVCache:
         values.narrow(2, before, key.shape[2]).copy_(value)
         return keys.narrow(2, 0, self.length), values.narrow(2, 0, self.length)
 
+    def truncate(self, length: int) -> None:
+        """Remove all but the first `length` positions."""
+        self.length = min(self.length, length)
+
     def reorder(self, index: Tensor) -> None:
         """Row i becomes row index[i]; only the used positions are copied."""
         if self._stored is not None:
@@ -142,6 +146,12 @@ class DecoderState:
     def extend(self, count: int) -> None:
         """Make room for `count` more tokens in every row."""
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), count)], dim=1)
+
+    def truncate(self, length: int) -> None:
+        """Remove all but the first `length` tokens of every row."""
+        self.mask = self.mask[:, :length]
+        for layer in self.cache.layers:
+            layer.self_attention.truncate(length)
 
     def reorder(self, index: Tensor) -> None:
         """Row i continues row index[i]."""

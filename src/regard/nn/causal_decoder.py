@@ -54,14 +54,18 @@ class CausalDecoder(nn.Module):
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Append tokens (B,), one per row; return the logits (B, V) of the next token and the state."""
+        return self.logits(self.extend(tokens[:, None], state)[:, -1]), state
+
+    def extend(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        """Append tokens (B, T) to each row of the state; return their last hidden states (B, T, W)."""
         start = state.lengths[:, None]
         x = self.embed_next(tokens, state)
-        hidden = self.decoder(x, Context(state.layout, cache=state.cache, start=start))
-        return self.logits(hidden[:, -1]), state
+        hidden: Tensor = self.decoder(x, Context(state.layout, cache=state.cache, start=start))
+        return hidden
 
     def embed_next(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        """Extend the state by the tokens (B,) and return their vectors (B, 1, W)."""
-        start = state.lengths[:, None]
-        state.extend(1)
-        x: Tensor = self.embedding(tokens[:, None], state.layout, start=start)
+        """Extend the state by the tokens, (B,) or (B, T), and return their vectors (B, T, W)."""
+        start, tokens = state.lengths[:, None], tokens if tokens.ndim == 2 else tokens[:, None]
+        state.extend(tokens.shape[1])
+        x: Tensor = self.embedding(tokens, state.layout, start=start)
         return x

@@ -109,9 +109,10 @@ def lookup(table: nn.Embedding, ids: Tensor) -> Tensor:
 
 
 class TextEmbedding(nn.Module):
-    """The sum of token, position and segment embeddings, followed by the optional norm and dropout.
+    """The sum of token, position and segment embeddings, followed by the optional norm, dropout and projection.
 
     `positions` maps positions to vectors. `scaled` multiplies token vectors by sqrt(width) (the 2017 Transformer).
+    `project` maps vectors of `width` to the width of the layers (ALBERT's factorized embeddings).
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class TextEmbedding(nn.Module):
         norm: nn.Module | None = None,
         dropout: float = 0.0,
         scaled: bool = False,
+        project: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
@@ -131,6 +133,7 @@ class TextEmbedding(nn.Module):
         self.segments = nn.Embedding(segments, width) if segments else None
         self.norm = norm
         self.dropout = Dropout(dropout)
+        self.project = project
         self.scale = math.sqrt(width) if scaled else 1.0
 
     def forward(
@@ -146,7 +149,12 @@ class TextEmbedding(nn.Module):
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         result: Tensor = self.dropout(x)
-        return result
+        return result if self.project is None else self.project(result)
+
+    @property
+    def num_segments(self) -> int:
+        """The number of segments that the model distinguishes; 0: it has no segment embeddings."""
+        return 0 if self.segments is None else self.segments.num_embeddings
 
     def parts(
         self, ids: Tensor, layout: Layout, segments: Tensor | None = None, *, start: int | Tensor = 0
@@ -166,32 +174,74 @@ class TextEmbedding(nn.Module):
             raise ValueError(f"text of {length} tokens, but this model has {self.positions.count} positions: cut it")
 
 
-class PatchEmbedding(nn.Module):
-    """Embeds an image as a sequence of patches after [CLS], with a learned vector per position."""
+class TiedEmbedding(TextEmbedding):
+    """An embedding with the token vectors of another one; its positions and norm are its own."""
 
     def __init__(
-        self, *, image: tuple[int, int], patch: tuple[int, int], channels: int, width: int, dropout: float
+        self,
+        shared: TextEmbedding,
+        *,
+        positions: nn.Module | None = None,
+        norm: nn.Module | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        nn.Module.__init__(self)
+        self._shared = (shared,)  # in a tuple, so that the vectors are parameters of that module only
+        self.positions, self.segments, self.norm, self.project = positions, None, norm, None
+        self.dropout, self.scale = Dropout(dropout), shared.scale
+
+    @property
+    def tokens(self) -> nn.Embedding:  # type: ignore[override]
+        return self._shared[0].tokens
+
+
+class PatchEmbedding(nn.Module):
+    """Embeds an image as a sequence of patches after [CLS], with a learned vector per position.
+
+    `distillation` adds DeiT's distillation token after [CLS]; `norm` follows the sum with the positions, as in CLIP.
+    """
+
+    def __init__(
+        self,
+        *,
+        image: tuple[int, int],
+        patch: tuple[int, int],
+        channels: int,
+        width: int,
+        bias: bool = True,
+        distillation: bool = False,
+        norm: nn.Module | None = None,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.image = image
-        self.project = nn.Conv2d(channels, width, kernel_size=patch, stride=patch)
+        self.project = nn.Conv2d(channels, width, kernel_size=patch, stride=patch, bias=bias)
         self.cls = nn.Parameter(torch.zeros(1, 1, width))
-        count = (image[0] // patch[0]) * (image[1] // patch[1])
-        self.positions = nn.Parameter(torch.zeros(1, count + 1, width))
+        self.distillation = nn.Parameter(torch.zeros(1, 1, width)) if distillation else None
+        self.grid = image[0] // patch[0], image[1] // patch[1]
+        self.positions = nn.Parameter(torch.zeros(1, self.num_special + self.grid[0] * self.grid[1], width))
+        self.norm = norm
         self.dropout = Dropout(dropout)
 
+    @property
+    def num_special(self) -> int:
+        """The number of tokens before the patches."""
+        return 1 if self.distillation is None else 2
+
     def forward(self, pixels: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Map pixels (B, channels, height, width) to vectors (B, 1 + patches, W).
+        """Map pixels (B, channels, height, width) to vectors (B, T, W) of the special tokens and the patches.
 
         The vectors of `tokens`, or some of them with their `positions` (B, T), are accepted in place of pixels.
         """
         x = self.tokens(pixels) if pixels.ndim == 4 else pixels
-        result: Tensor = self.dropout(x + (self.positions if positions is None else self.positions[0, positions]))
+        x = x + (self.positions if positions is None else self.positions[0, positions])
+        result: Tensor = self.dropout(x if self.norm is None else self.norm(x))
         return result
 
     def tokens(self, pixels: Tensor) -> Tensor:
-        """The vectors of [CLS] and of each patch, row by row, without positions: (B, 1 + patches, W)."""
+        """The vectors of the special tokens and of each patch, row by row, without positions: (B, T, W)."""
         if tuple(pixels.shape[-2:]) != tuple(self.image):
             raise ValueError(f"expected images of {self.image} pixels, got {tuple(pixels.shape[-2:])}")
         patches = self.project(pixels).flatten(2).transpose(1, 2)
-        return torch.cat([self.cls.expand(len(patches), -1, -1), patches], dim=1)
+        special = [self.cls] if self.distillation is None else [self.cls, self.distillation]
+        return torch.cat([*(token.expand(len(patches), 1, -1) for token in special), patches], dim=1)

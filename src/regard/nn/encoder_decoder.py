@@ -16,13 +16,16 @@ from regard.nn.stack import Stack
 class EncoderDecoder(nn.Module):
     """Subclasses define `encoder`, `decoder`, `embedding`, `begin` (the first token of the decoder) and `logits`.
 
-    `model(source, target)` returns the last hidden state of the decoder (B, T, W); both may be packed.
+    `model(source, target)` returns the last hidden state of the decoder (B, T, W); both may be packed. Searches choose
+    `forced_first` as the first token, if there is one, and none of the `suppressed` tokens.
     """
 
     encoder: Stack
     decoder: Stack
     embedding: TextEmbedding
     begin: int
+    forced_first: int | None = None
+    suppressed: tuple[int, ...] = ()
 
     @property
     def decoder_embedding(self) -> TextEmbedding:

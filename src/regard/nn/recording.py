@@ -129,13 +129,20 @@ class AttentionCall:
 
 @dataclass(eq=False)
 class Tape:
-    """The recording of a forward pass, or of a generation, whose steps are concatenated along the queries."""
+    """The recording of a forward pass, or of a generation, whose steps are concatenated along the queries.
 
-    sites: dict[Attention, Site]
+    A module that is several layers, as in ALBERT, has several sites.
+    """
+
+    sites: dict[Attention, list[Site]]
     parts: dict[nn.Module, str]
     edit: Edit | None = None
     calls: dict[Site, list[AttentionCall]] = field(default_factory=dict)
     states: dict[str, dict[int, list[tuple[Tensor, Layout]]]] = field(default_factory=dict)
+
+    def next_site(self, module: Attention) -> Site | None:
+        """Return the site of the next call of a module: layers run in their order, so the one with the fewest calls."""
+        return min(self.sites.get(module, ()), key=lambda site: len(self.calls.get(site, ())), default=None)
 
     def attention(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
         """Return the attention maps (B, H, T, S) of all layers, before dropout and after the edit.
@@ -218,7 +225,7 @@ def record_attention(
     """Record a call of an attention and return the edits to apply, if any. Every attention calls this."""
     if torch.compiler.is_compiling() or not _local.tapes:
         return None
-    sites = [(tape, site) for tape in _local.tapes if (site := tape.sites.get(module)) is not None]
+    sites = [(tape, site) for tape in _local.tapes if (site := tape.next_site(module)) is not None]
     active = [(tape.edit, site) for tape, site in sites if tape.edit is not None]
     edits = AppliedEdits(active) if active or (sites and module.score is not None) else None
     for tape, site in sites:
@@ -272,9 +279,9 @@ class HeadAblation:
         keep[ablated] = 0
         return weights * keep[:, None, None]
 
-    def in_model(self, sites: Mapping[Attention, Site]) -> HeadAblation:
+    def in_model(self, sites: Mapping[Attention, Collection[Site]]) -> HeadAblation:
         """The ablation with layers as in `sites`; raises InputError for heads that the model does not have."""
-        heads = {site.layer: module.heads for module, site in sites.items() if self._applies_to(site)}
+        heads = {site.layer: module.heads for module in sites for site in sites[module] if self._applies_to(site)}
         owner = f"the {self.kind} attention" + (f" of the {self.part}" if self.part else "")
         if not heads:
             raise InputError(f"no heads to ablate: the model does not have {owner}")
@@ -296,16 +303,17 @@ def ablate_heads(heads: Collection[tuple[int, int]], *, kind: str = "self", part
     return HeadAblation(frozenset((layer, head) for layer, head in heads), kind, part)
 
 
-def _sites(model: nn.Module) -> dict[Attention, Site]:
+def _sites(model: nn.Module) -> dict[Attention, list[Site]]:
     """Derive sites from module paths: `decoder.layers.3.cross` is the cross-attention of the decoder's layer 4."""
     from regard.nn.attention import Attention
 
-    sites: dict[Attention, Site] = {}
-    for path, module in model.named_modules():
+    sites: dict[Attention, list[Site]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, Attention):
             *above, name = path.split(".")
             index = next((int(word) for word in reversed(above) if word.isdigit()), 0)
-            sites[module] = Site(_part(path), "cross" if name == "cross" else "self", index + 1)
+            site = Site(_part(path), "cross" if name == "cross" else "self", index + 1)
+            sites.setdefault(module, []).append(site)
     return sites
 
 

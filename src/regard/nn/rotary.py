@@ -108,21 +108,22 @@ class Rotary(nn.Module):
         return self.rotate(query, cos, sin), self.rotate(key, cos, sin)
 
     def angles(self, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines (..., 1, width / 2), for all heads."""
+        """Return the factors (..., 1, width) of each value and of the other one of its pair, for all heads."""
         angles = (position_ids[..., None].float() * self.frequencies).unsqueeze(-2)
         size = 1.0 if self.scaling is None else self.scaling.magnitude
-        return (angles.cos(), angles.sin()) if size == 1.0 else (angles.cos() * size, angles.sin() * size)
+        cos, sin = (angles.cos(), angles.sin()) if size == 1.0 else (angles.cos() * size, angles.sin() * size)
+        if self.interleaved:
+            return cos.repeat_interleave(2, dim=-1), torch.stack([-sin, sin], dim=-1).flatten(-2)
+        return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
 
     def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Rotate the pairs of x (..., H, D)."""
         turned, rest = (x, None) if x.shape[-1] == self.width else (x[..., : self.width], x[..., self.width :])
         if self.interleaved:
-            first, second = turned[..., ::2], turned[..., 1::2]
-            pairs = torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
+            other = torch.unflatten(turned, -1, (-1, 2)).flip(-1).flatten(-2)
         else:
-            first, second = turned.chunk(2, dim=-1)
-            pairs = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
-        pairs = pairs.to(x.dtype)
+            other = turned.roll(self.width // 2, dims=-1)
+        pairs = (turned * cos + other * sin).to(x.dtype)
         return pairs if rest is None else torch.cat([pairs, rest], dim=-1)
 
     def _new_frequencies(self, device: torch.device | str) -> Tensor:

@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from regard.server.endpoint import Endpoint, json_response
+from regard.errors import RegardError
+from regard.server.endpoint import Call, Endpoint, Limits, error_response, json_response
 from regard.server.served_models import ServedModels
 
 PLAIN = {
@@ -37,14 +38,17 @@ TEMPLATE = "#/components/schemas/{model}"
 class ApiDescription:
     """Answers /openapi.json; the description is made once, when it is first asked for."""
 
-    def __init__(self, models: ServedModels, routes: Sequence[Route]) -> None:
-        self.models, self._routes = models, routes
+    def __init__(self, models: ServedModels, routes: Sequence[Route], limits: Limits) -> None:
+        self.models, self._routes, self._limits = models, routes, limits
         self._document: dict[str, Any] | None = None
 
     async def respond(self, request: Request) -> Response:
         if self._document is None:
             process = next(iter(self.models.processes.values()))
-            verbs, _ = await process.call(request.scope["regard.record"].client, "openapi", {})
+            try:
+                verbs = await Call(request, self._limits).ask(process, "openapi", {})
+            except RegardError as error:
+                return error_response(error, "regard")
             self._document = describe(self._routes, json.loads(verbs))
         return json_response(self._document)
 

@@ -12,7 +12,6 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.inference.generation.sampling import Sampling
 from regard.inference.generation.text_generator import (
     EncodedPrompt,
-    GeneratedText,
     GenerationStream,
     TextGenerator,
     token_text,
@@ -22,14 +21,15 @@ from regard.server.request_errors import invalid, too_long
 
 # Of one token: its id, its log-probability, and the likeliest tokens with theirs.
 TokenScore = tuple[int, float, list[tuple[int, float]]]
+LOGPROB_LISTS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
 
 
 class CompletionJob:
     """Arguments: `prompts` (strings, or lists of token ids), `max_tokens`, `temperature`, `top_p`, `n` texts of each,
-    `stop`, `seed` and `logprobs` (None, or how many candidates).
+    `stop`, `seed`, `logprobs` (None, or how many candidates) and `stream`.
 
-    Events are (index of the choice, new text). The reply has the choices, each with `text`, `finish_reason` and
-    `logprobs`, and the number of tokens of prompts and completions.
+    With `stream`, events are (index of the choice, new text, its logprobs). The reply has the choices, each with
+    `text`, `finish_reason` and `logprobs`, and the number of tokens of prompts and completions.
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
@@ -52,13 +52,18 @@ class CompletionJob:
                 stop_strings=arguments["stop"],
                 trace=recorder,
             )
+            logprobs = None if recorder is None else [LogprobList(self._spell) for _ in range(count)]
             if arguments["max_tokens"]:
                 for row, piece in stream:
-                    yield number * count + row, piece
+                    new = None
+                    if recorder is not None and logprobs is not None:
+                        new = logprobs[row].extend(self._of_text(recorder.rows[row]), len(stream.texts[row].text))
+                    yield (number * count + row, piece, new) if arguments["stream"] else None
             for row, text in enumerate(stream.texts):
                 completion_tokens += len(text.tokens)
-                scores = recorder.rows.get(row, []) if recorder is not None else None
-                choices.append(self._choice(text, scores))
+                reason = "length" if text.reason in ("length", "interrupted") else "stop"
+                listed = None if logprobs is None else logprobs[row].lists
+                choices.append({"text": text.text, "finish_reason": reason, "logprobs": listed})
         reply = {"choices": choices, "prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
         return reply, prompt_tokens + completion_tokens
 
@@ -82,28 +87,36 @@ class CompletionJob:
             )
         return encoded
 
-    def _choice(self, text: GeneratedText, scores: list[TokenScore] | None) -> dict[str, Any]:
-        logprobs = None
-        if scores is not None:
-            listed: list[tuple[str, int, TokenScore]] = []
-            offset = 0
-            for score in scores:
-                if score[0] == self.generator.end or offset >= len(text.text):
-                    break  # the end token and what follows a stop string are not part of the text
-                word = self._spell(score[0])
-                listed.append((word, offset, score))
-                offset += len(word)
-            logprobs = {
-                "tokens": [word for word, _, _ in listed],
-                "token_logprobs": [score[1] for _, _, score in listed],
-                "top_logprobs": [{self._spell(token): value for token, value in score[2]} for _, _, score in listed],
-                "text_offset": [start for _, start, _ in listed],
-            }
-        reason = "length" if text.reason in ("length", "interrupted") else "stop"
-        return {"text": text.text, "finish_reason": reason, "logprobs": logprobs}
+    def _of_text(self, scores: list[TokenScore]) -> list[TokenScore]:
+        """Without the end token, which is not part of the text."""
+        return scores[:-1] if scores and scores[-1][0] == self.generator.end else scores
 
     def _spell(self, token: int) -> str:
         return token_text(self.generator.tokenizer, token)
+
+
+class LogprobList:
+    """The logprobs of a text that grows, in OpenAI's form: four lists with an entry for each token."""
+
+    def __init__(self, spell: Callable[[int], str]) -> None:
+        self.lists: dict[str, list[Any]] = {name: [] for name in LOGPROB_LISTS}
+        self._spell, self._offset = spell, 0
+
+    def extend(self, scores: Sequence[TokenScore], length: int) -> dict[str, list[Any]]:
+        """Add the tokens that begin in the first `length` characters of the text, and return those that are new.
+
+        `scores` are those of all tokens so far. Tokens of a stop string, and what follows it, begin behind the text.
+        """
+        first = len(self.lists["tokens"])
+        for token, value, top in scores[first:]:
+            if self._offset >= length:
+                break
+            text = self._spell(token)
+            entry = (text, value, {self._spell(other): score for other, score in top}, self._offset)
+            for name, item in zip(LOGPROB_LISTS, entry, strict=True):
+                self.lists[name].append(item)
+            self._offset += len(text)
+        return {name: items[first:] for name, items in self.lists.items()}
 
 
 class _LogprobRecorder(Trace):

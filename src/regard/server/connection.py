@@ -103,6 +103,11 @@ class Connection(H11Protocol):
 
     max_connections = 0  # 0: MAX_CONNECTIONS
 
+    @staticmethod
+    def shed(data: bytes, client: str) -> bytes | None:
+        """The answer to a request before it is parsed, or None. A server that sheds load replaces this function."""
+        return None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._header_timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
@@ -119,11 +124,26 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self._linger.is_closing():
             return self._linger.drop(len(data))
+        if self._answer_at_once(data):
+            return
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE or self._linger.is_closing():
             self._header_timer = _cancel(self._header_timer)
         elif self._header_timer is None:
             self._header_timer = self.loop.call_later(HEADER_SECONDS, self._on_header_timeout)
+
+    def _answer_at_once(self, data: bytes) -> bool:
+        """Whether `data` is a request that `shed` has answered."""
+        if self.conn.trailing_data[0] or self.conn.our_state is not h11.IDLE or self.conn.their_state is not h11.IDLE:
+            return False
+        answer = self.shed(data, f"{self.client[0]}:{self.client[1]}" if self.client else "")
+        if answer is None:
+            return False
+        self._header_timer = _cancel(self._header_timer)
+        self._unset_keepalive_if_required()
+        self._linger.write(answer)
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._header_timer, self._write_timer = _cancel(self._header_timer), _cancel(self._write_timer)

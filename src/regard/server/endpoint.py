@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
@@ -64,10 +65,14 @@ class RequestRecord:
 class Gate:
     """Admits requests: what all endpoints of a server share."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, body_reader: BodyReader | None = None) -> None:
         self.limits = limits
         self.slots = Slots(limits.max_concurrent_requests, limits.max_client_requests)
-        self.body_reader = BodyReader(timeout=limits.body_timeout)
+        self.body_reader = BodyReader(timeout=limits.body_timeout) if body_reader is None else body_reader
+
+    def admit(self, call: Call) -> AbstractContextManager[None]:
+        """Holds the slot of a request; raises ServerBusy when there is none. Entered before the body is read."""
+        return self.slots.hold(call.record.client)
 
 
 class Call:
@@ -160,7 +165,7 @@ class Endpoint(Generic[Body]):
         request = Request(scope, receive, send)
         call = Call(request, self.gate.limits)
         try:
-            with self.gate.slots.hold(call.record.client):
+            with self.gate.admit(call):
                 try:
                     response = await self._answer(request, call)
                 except Exception as error:

@@ -1,13 +1,14 @@
 """A model in a process of its own, seen from the server's event loop.
 
 Requests go to `regard.server.model_program` over a socket and are answered in any order. When the process ends, all of
-its requests fail with 503 and it is started again, after a pause that grows while it keeps failing. This module imports
-no torch.
+its requests fail with 503 and it is started again, after a pause that grows while it keeps failing. A process that is
+stuck, because it does not answer or its current batch does not end, is ended too. This module imports no torch.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import socket
@@ -23,14 +24,16 @@ from regard.server.request_errors import RequestError, unavailable
 
 RESTART_SECONDS = (0.1, 1.0, 2.0, 5.0, 10.0, 30.0)  # pauses before consecutive restarts
 STABLE_SECONDS = 60.0  # after which the first pause counts again
+CHECK_SECONDS = 5.0  # between two checks whether the process is stuck
 Receiver = Callable[[Reply], None]
 
 
 class ModelProcess:
     """The process of one model. Not thread-safe: use it from one event loop.
 
-    `setup` is what `ServedModel` expects. `on_batch` gets (pieces, tokens, waiting) after each batch, `on_event` a line
-    for the log when the process ends or is ready again.
+    `setup` is what `ServedModel` expects. `stuck_seconds`: a process that is silent, or computes one batch, for so long
+    is ended. `on_batch` gets (pieces, tokens, waiting) after each batch, `on_event` a line for the log when the process
+    ends or is ready again.
     """
 
     def __init__(
@@ -38,10 +41,11 @@ class ModelProcess:
         name: str,
         setup: Mapping[str, Any],
         *,
+        stuck_seconds: float = math.inf,
         on_batch: Callable[[str, tuple[int, int, int]], None] | None = None,
         on_event: Callable[[Mapping[str, object]], None] | None = None,
     ) -> None:
-        self.name, self.setup = name, dict(setup)
+        self.name, self.setup, self.stuck_seconds = name, dict(setup), stuck_seconds
         self.info: dict[str, Any] = {}
         self.state: Literal["starting", "ready", "restarting", "closed"] = "starting"
         self.restarts = 0
@@ -54,6 +58,7 @@ class ModelProcess:
         self._failures = 0
         self._ready_at = 0.0
         self._restart: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -85,6 +90,8 @@ class ModelProcess:
             self._kill()
             raise
         self.state, self._ready_at = "ready", loop.time()
+        if math.isfinite(self.stuck_seconds):
+            self._watch = loop.create_task(self._end_when_stuck())
         self._report("model_started", pid=self.pid)
 
     def send(self, client: str, operation: str, arguments: Mapping[str, Any], receiver: Receiver) -> int:
@@ -140,6 +147,7 @@ class ModelProcess:
         if self._restart is not None:
             self._restart.cancel()
         self._kill()
+        self._stop_watching()
 
     def receive(self, reply: Reply) -> None:
         """Called with each reply of the process."""
@@ -162,6 +170,7 @@ class ModelProcess:
         if self.state == "closed":
             return
         how = self._kill()
+        self._stop_watching()
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(
                 RegardError(
@@ -192,6 +201,27 @@ class ModelProcess:
                 self._report("model_not_started", reason=str(error))
                 continue
             return
+
+    async def _end_when_stuck(self) -> None:
+        """Ask how long the current batch takes; end a process that does not answer, or takes so long that the requests
+        in the batch have been answered with 504."""
+        while True:
+            await asyncio.sleep(min(CHECK_SECONDS, self.stuck_seconds / 4))
+            try:
+                async with asyncio.timeout(self.stuck_seconds):
+                    busy, _ = await self.call("", "busy_seconds", {})
+            except TimeoutError:
+                busy = math.inf
+            if busy >= self.stuck_seconds:
+                self._report("model_stuck", seconds=self.stuck_seconds)
+                assert self._process is not None
+                self._process.kill()  # the connection is lost, as after a crash
+                return
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
 
     def _report(self, event: str, **fields: object) -> None:
         if self._on_event is not None:

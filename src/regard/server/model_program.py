@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Any
 
-from regard.errors import RegardError
+from regard.errors import RegardError, is_out_of_memory
 from regard.server.model_messages import FrameReader, Reply, pack_replies, receive
 
 
@@ -81,7 +81,7 @@ def main() -> None:
 def _explain(error: Exception) -> Mapping[str, str]:
     """One line about a model that could not be loaded."""
     text = " ".join(str(error).split())
-    if isinstance(error, MemoryError) or "allocate memory" in text or "out of memory" in text:
+    if is_out_of_memory(error):
         return {"error": "it does not fit into memory; stop other programs, or serve a smaller model"}
     return {"error": text if isinstance(error, RegardError) else f"{type(error).__name__}: {text}"}
 

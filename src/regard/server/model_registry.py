@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from regard.checkpoints.packages import packaged_names
 from regard.errors import InputError, RegardError, suggest
 from regard.inference.model_summary import ModelCapability, ModelSummary, summarize_folder, summarize_model
 from regard.known import builtin_names
@@ -85,7 +86,9 @@ class ModelRegistry:
         return (self.entries[name].summary if name in self.entries else summarize_folder(name)).capabilities
 
     @contextmanager
-    def use(self, name: str, check: Callable[[str], object] | None = None) -> Iterator[LoadedModel]:
+    def use(
+        self, name: str, check: Callable[[str], object] | None = None, *, precision: str = "fp32"
+    ) -> Iterator[LoadedModel]:
         """Give exclusive use of a model. Raises InputError when it is unknown or not loaded yet, and ClientDisconnected
         when the client goes while it waits for the model or during a forward pass."""
         entry = self.entry(name)
@@ -96,8 +99,9 @@ class ModelRegistry:
         with acquire(entry.lock):
             assert entry.loaded is not None
             use_threads(entry.summary.num_parameters or 0, threads=self.threads)
-            with interruptible(entry.loaded.model):
-                yield entry.loaded
+            loaded = entry.loaded.in_precision(precision)
+            with interruptible(loaded.model):
+                yield loaded
 
     def add(self, name: str) -> None:
         """Load one more model now."""
@@ -107,7 +111,7 @@ class ModelRegistry:
 
     def entry(self, name: str) -> ModelEntry:
         """The model of a name. A built-in one is loaded when it is asked for: chapters of the course need them."""
-        if name not in self.entries and name in builtin_names():
+        if name not in self.entries and name in (*builtin_names(), *packaged_names()):
             with acquire(self._adding):
                 if name not in self.entries:
                     self.add(name)

@@ -63,8 +63,13 @@ class ModelWorker:
         use_threads: Callable[[bool], None] | None = None,
         guard: AbstractContextManager[Any] | None = None,
     ) -> None:
-        self._services, self._jobs, self._functions, self._send = services, jobs, functions, send
+        self._services, self._jobs, self._send = services, jobs, send
+        self._functions: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+            **functions,
+            "busy_seconds": lambda arguments: self.busy_seconds(),
+        }
         self._queue = BatchQueue(lanes)
+        self._starts: dict[int, float] = {}  # of the batches that are being computed, by lane
         self._use_threads = use_threads
         self._guard: AbstractContextManager[Any] = nullcontext() if guard is None else guard
         self._lock = threading.Lock()  # of the results of a request whose parts several lanes compute
@@ -118,6 +123,7 @@ class ModelWorker:
     def _run_lane(self, lane: int) -> None:
         while batch := self._queue.take(self._max_tokens, lane):
             replies: list[Reply] = []
+            self._starts[lane] = time.perf_counter()
             try:
                 if self._use_threads is not None:
                     self._use_threads(batch.alone)
@@ -127,9 +133,15 @@ class ModelWorker:
                     else:
                         self._step(batch.pieces[0])
             finally:
+                del self._starts[lane]
                 self._queue.finish()
                 self._last_batch = time.perf_counter()
             self._send(replies)
+
+    def busy_seconds(self) -> float:
+        """For how long the oldest of the current batches or steps has been computed; 0 if there is none."""
+        starts = list(self._starts.values())
+        return time.perf_counter() - min(starts) if starts else 0.0
 
     def close(self) -> None:
         self._large.put(None)

@@ -178,6 +178,7 @@ class OpenAIRoutes:
             "stop": [body.stop] if isinstance(body.stop, str) else body.stop or [],
             "seed": secrets.randbits(48) if body.seed is None else body.seed,
             "logprobs": body.logprobs,
+            "stream": bool(body.stream),
         }
         echoes = [prompt if body.echo else "" for prompt in prompts for _ in range(arguments["n"])]
         head = {
@@ -189,8 +190,6 @@ class OpenAIRoutes:
         if not body.stream:
             reply = await call.ask(process, "generate", arguments)
             return json_response({**head, "choices": _choices(reply, echoes), "usage": _usage(reply)})
-        if body.logprobs is not None:
-            raise RequestError(422, "logprobs: not supported while streaming; leave out stream", param="logprobs")
         replies = call.stream(process, "generate", arguments)
         first = await anext(replies)  # an error before the first token is an error of the request
         usage = bool((body.stream_options or {}).get("include_usage"))
@@ -238,8 +237,8 @@ async def _events(
     def chunk(choices: list[dict[str, Any]], **rest: Any) -> bytes:
         return _event({**head, "choices": choices, **rest})
 
-    def piece(index: int, text: str, reason: str | None = None) -> bytes:
-        return chunk([{"text": text, "index": index, "logprobs": None, "finish_reason": reason}])
+    def piece(index: int, text: str, logprobs: dict[str, Any] | None = None, reason: str | None = None) -> bytes:
+        return chunk([{"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}])
 
     try:
         for index, echo in enumerate(echoes):
@@ -250,7 +249,7 @@ async def _events(
             yield piece(*payload)
             done, payload = await anext(replies)
         for index, choice in enumerate(payload["choices"]):
-            yield piece(index, "", choice["finish_reason"])
+            yield piece(index, "", reason=choice["finish_reason"])
         if usage:
             yield chunk([], usage=_usage(payload))
         yield b"data: [DONE]\n\n"

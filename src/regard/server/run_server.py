@@ -18,6 +18,7 @@ from regard.server.served_models import ModelOptions, ServedModels
 if TYPE_CHECKING:
     import socket
 
+CANCEL_SECONDS = 5.0  # that a computation may take to notice that its request has been given up
 ENDPOINTS = (
     "POST /v1/embeddings /v1/completions  GET /v1/models           as OpenAI's API",
     "POST /embed /rerank /predict /similarity /tokenize /decode    as Text Embeddings Inference",
@@ -89,7 +90,8 @@ async def _serve(
         if event["event"] == "model_ended":
             metrics.on_restart(str(event["model"]))
 
-    models = ServedModels(names, options, on_batch=metrics.on_batch, on_event=on_event)
+    stuck = limits.request_timeout + CANCEL_SECONDS
+    models = ServedModels(names, options, stuck_seconds=stuck, on_batch=metrics.on_batch, on_event=on_event)
     app = create_serving_app(
         models,
         limits=limits,
@@ -99,7 +101,8 @@ async def _serve(
         log=log if log_requests else None,
         metrics=metrics,
     )
-    server = create_server(app, max_connections=16 * limits.max_concurrent_requests, graceful=limits.request_timeout)
+    connections = 16 * limits.max_concurrent_requests
+    server = create_server(app, max_connections=connections, graceful=limits.request_timeout, shed=app.state.shed)
     stopping = asyncio.Event()
     with _on_signals(asyncio.get_running_loop(), stopping):
         try:

@@ -76,15 +76,20 @@ def serve(
 
 
 def create_server(
-    app: Starlette, *, max_connections: int = 0, graceful: float = GRACEFUL_SHUTDOWN_SECONDS
+    app: Starlette,
+    *,
+    max_connections: int = 0,
+    graceful: float = GRACEFUL_SHUTDOWN_SECONDS,
+    shed: Callable[[bytes, str], bytes | None] | None = None,
 ) -> uvicorn.Server:
-    """A server with limits on connections (0: the default), which waits `graceful` seconds for answers when it ends. It
-    logs no addresses, because one of them may hold a token."""
+    """A server with limits on connections (0: the default), which waits `graceful` seconds for answers when it ends.
+    `shed` may answer requests before they are parsed. It logs no addresses, because one of them may hold a token."""
     import uvicorn
 
     from regard.server.connection import Connection
 
-    connection = type("Connection", (Connection,), {"max_connections": max_connections})
+    settings = {"max_connections": max_connections} | ({} if shed is None else {"shed": staticmethod(shed)})
+    connection = type("Connection", (Connection,), settings)
     config = uvicorn.Config(
         app,
         http=connection,

@@ -21,7 +21,7 @@ from regard.server.model_messages import Reply
 from regard.server.model_services import BatchService, EmbeddingService, TaskService
 from regard.server.model_worker import Job, ModelWorker
 from regard.server.request_queue import SMALL_MODEL
-from regard.server.verb_job import ProcessModels, VerbJob, encode
+from regard.server.verb_job import ProcessModels, VerbJob
 from regard.text import Tokenizer
 
 MAX_LANES = 4
@@ -143,4 +143,4 @@ class ServedModel:
 
 def _openapi(arguments: Mapping[str, Any]) -> bytes:
     """The description of the verbs: their results are types of modules that import torch."""
-    return encode(verbs.openapi())
+    return verbs.encode(verbs.openapi())

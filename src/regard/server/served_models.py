@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -86,13 +87,14 @@ class ModelDirectory:
 
 
 class ServedModels(ModelDirectory):
-    """Models that each have a process of their own."""
+    """Models that each have a process of their own, which is started again when it ends or is stuck."""
 
     def __init__(
         self,
         names: Sequence[str],
         options: ModelOptions,
         *,
+        stuck_seconds: float = math.inf,
         on_batch: Callable[[str, tuple[int, int, int]], None] | None = None,
         on_event: Callable[[Mapping[str, object]], None] | None = None,
     ) -> None:
@@ -101,6 +103,7 @@ class ServedModels(ModelDirectory):
             name: ModelProcess(
                 name,
                 {"name": name, "path": path, "paths": paths, **asdict(options)},
+                stuck_seconds=stuck_seconds,
                 on_batch=on_batch,
                 on_event=on_event,
             )

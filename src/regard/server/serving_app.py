@@ -15,12 +15,14 @@ from starlette.routing import Route
 from regard.server.api_description import ApiDescription
 from regard.server.api_routes import api_routes
 from regard.server.endpoint import Gate, Limits, error_response
-from regard.server.gateway import Gateway
+from regard.server.gateway import Gateway, Reporter
 from regard.server.key_auth import KeyMiddleware, shape_of
 from regard.server.metrics import ServerMetrics
+from regard.server.process_verbs import ProcessVerbs
 from regard.server.request_errors import RequestError
 from regard.server.request_log import RequestLog
 from regard.server.served_models import ServedModels
+from regard.server.shedding import Shedder
 from regard.server.verb_routes import VerbRoutes
 
 if TYPE_CHECKING:
@@ -39,27 +41,30 @@ def create_serving_app(
     log: RequestLog | None = None,
     metrics: ServerMetrics | None = None,
 ) -> Starlette:
-    """The application; the models are started by whoever runs it."""
+    """The application; the models are started by whoever runs it. `state.shed` is what `create_server` takes."""
     metrics = ServerMetrics() if metrics is None else metrics
     gate = Gate(limits or Limits())
+    reporter = Reporter(log, metrics)
     middleware = [
-        Middleware(Gateway, log=log, metrics=metrics),
+        Middleware(Gateway, reporter=reporter),
         Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
     ]
     if keys is not None:
         middleware.append(Middleware(KeyMiddleware, keys=keys))
     routes = api_routes(models, gate, metrics, auto_truncate=auto_truncate)
-    description = ApiDescription(models, routes)
-    return Starlette(
+    description = ApiDescription(models, routes, gate.limits)
+    app = Starlette(
         routes=[
             *routes,
             Route("/openapi.json", description.respond),
             Route("/v1/openapi.json", description.respond),
-            *VerbRoutes(models, gate).routes(),
+            *VerbRoutes(gate, ProcessVerbs(models)).routes(),
         ],
         middleware=middleware,
         exception_handlers={HTTPException: _on_http_error, Exception: _on_error},
     )
+    app.state.shed = Shedder(gate, routes, reporter)
+    return app
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

@@ -15,13 +15,14 @@ class Slots:
     def __init__(self, count: int, per_client: int) -> None:
         self.count, self.per_client = count, min(count, per_client)
         self.used = 0
+        self.message = f"the server is busy: it holds {self.count} requests. Try again in a moment"
         self._clients: Counter[str] = Counter()
 
     @contextmanager
     def hold(self, client: str) -> Iterator[None]:
         """Hold a slot; raises ServerBusy when there is none."""
         if self.used >= self.count:
-            raise ServerBusy(f"the server is busy: it holds {self.count} requests. Try again in a moment")
+            raise ServerBusy(self.message)
         if self._clients[client] >= self.per_client:
             raise ServerBusy(
                 f"the server is busy: it holds {self.per_client} requests of this client. Try again in a moment"

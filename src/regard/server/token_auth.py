@@ -10,11 +10,12 @@ import secrets
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from regard.server.api_keys import ApiKeys
 
@@ -69,7 +70,7 @@ def cookie_name(port: int) -> str:
 
 class TokenMiddleware:
     """Middleware that passes on requests with the token, or with one of the `keys` if there are any, and answers all
-    others with 401."""
+    others with 401. All answers get HEADERS."""
 
     def __init__(self, app: ASGIApp, token: str, keys: ApiKeys | None = None) -> None:
         if not token:
@@ -85,7 +86,17 @@ class TokenMiddleware:
         response = self._sign_in(request)
         if response is None and not self._has_token(request):
             response = _refuse(request, keys=self._keys is not None)
-        await (response or self.app)(scope, receive, send)
+        if response is not None:
+            return await response(scope, receive, send)
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
 
     def _sign_in(self, request: Request) -> Response | None:
         """Answer the printed address with a cookie and a redirect to the address without the token. The browser keeps

@@ -11,7 +11,6 @@ import torch
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError, suggest
 from regard.events import Event, drain
-from regard.files.json_files import json_text
 from regard.inference.load_model import load_model
 from regard.server import verbs
 from regard.server.model_registry import ModelEntry, ModelRegistry
@@ -50,8 +49,7 @@ class ProcessModels(ModelRegistry):
 
 
 class VerbJob:
-    """Arguments: `verb`, `arguments`, and the `form` of the reply: document, view or page, or "events" for the line
-    that ends a stream. Events are lines of JSON, the reply is JSON or HTML in UTF-8."""
+    """Arguments: `verb`, `arguments`, and the `form` of the reply (`verb_routes.Form`). Events are JSON."""
 
     server: ClassVar[str] = "the server"
 
@@ -63,20 +61,11 @@ class VerbJob:
     ) -> Generator[Any, None, tuple[bytes, int]]:
         def on_event(event: Event) -> None:
             check_connected()
-            emit(encode(event.model_dump(mode="json")))
+            emit(verbs.encode(event.model_dump(mode="json")))
 
         def compute() -> bytes:
             result = drain(verbs.run_verb(self, arguments["verb"], arguments["arguments"]), on_event)
-            form = arguments["form"]
-            if form == "page":
-                return result.to_html().encode("utf-8", "backslashreplace")
-            if form == "events":
-                return encode({"type": "result", "result": result.to_dict()})
-            return encode(result.to_dict() if form == "document" else result.page_data())
+            return verbs.encode_result(result, arguments["form"])
 
         return run_for_client(cancelled, compute), 0
         yield  # a generator that takes one step: hooks of a verb must not see other requests
-
-
-def encode(document: object) -> bytes:
-    return json_text(document).encode("utf-8", "backslashreplace")

@@ -1,96 +1,80 @@
-"""`POST /v1/VERB` on models in their own processes: which process runs a verb, and the forms of its result."""
+"""`POST /v1/VERB` of `regard serve` and of the studio: paths, bodies and the forms of a result.
+
+A runner computes the verb: in the process of a model (`process_verbs`), or in the studio (`studio_verbs`).
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from pydantic import RootModel
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from regard.errors import RegardError, suggest
+from regard.errors import RegardError
 from regard.server.endpoint import Call, Endpoint, Gate, error_response
 from regard.server.request_errors import RequestError, invalid
-from regard.server.served_models import AnsweringModel, ModelDirectory
-from regard.server.verbs import http_verbs
-from regard.verbs.base import Verb
 
 EVENTS_TYPE = "application/x-ndjson"
+# The result's document; the data of the page's view; a page; the line with the view that ends a stream of events.
+Form = Literal["document", "view", "page", "events"]
 
 
-class VerbBody(RootModel[dict[str, Any]]):
-    """The arguments of a verb."""
+class Arguments(RootModel[dict[str, Any]]):
+    """The arguments of a verb or an action."""
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Arguments:
+        """Accepts half a surrogate pair, which a page sends for half an emoji; pydantic's own parser does not."""
+        try:
+            arguments = json.loads(json_data)
+        except (ValueError, RecursionError) as error:
+            raise RequestError(422, f"the body is not JSON: {error}", code="invalid_json") from None
+        if not isinstance(arguments, dict):
+            raise invalid(f"the body must be a JSON object, got {type(arguments).__name__}")
+        return cls(arguments)
+
+
+class VerbRunner(Protocol):
+    """Runs a verb by its name and returns its result in a form, JSON or HTML in UTF-8."""
+
+    async def run(self, name: str, arguments: Mapping[str, Any], form: Form, call: Call) -> bytes: ...
+
+    def events(self, name: str, arguments: Mapping[str, Any], call: Call) -> AsyncIterator[tuple[bool, bytes]]:
+        """Each event as JSON with False, then the result in the form "events" with True. Closing the iterator cancels
+        the verb."""
 
 
 class VerbRoutes:
-    """The verbs over the models of a server: a verb runs in the process of the first model that its request names."""
+    """The endpoints of all verbs."""
 
-    def __init__(self, models: ModelDirectory, gate: Gate) -> None:
-        self.models, self.gate, self.verbs = models, gate, http_verbs()
+    def __init__(self, gate: Gate, runner: VerbRunner) -> None:
+        self.gate, self.runner = gate, runner
 
     def routes(self) -> list[Route]:
-        forms = {"": "document", "/view": "view", "/page": "page"}
+        forms: dict[str, Form] = {"": "document", "/view": "view", "/page": "page"}
         found = [
             Route(f"/v1/{{name}}{suffix}", self._endpoint(partial(self.run, form=form)), methods=["POST"])
             for suffix, form in forms.items()
         ]
         return [*found, Route("/v1/{name}/events", self._endpoint(self.events), methods=["POST"])]
 
-    def _endpoint(self, handler: Any) -> Endpoint[VerbBody]:
-        return Endpoint(self.gate, VerbBody, handler, "regard")
+    def _endpoint(self, handler: Any) -> Endpoint[Arguments]:
+        return Endpoint(self.gate, Arguments, handler, "regard")
 
-    async def run(self, body: VerbBody, call: Call, form: str) -> Response:
-        process, message = self._message(body, call, form)
-        data = await call.ask(process, "verb", message)
+    async def run(self, body: Arguments, call: Call, form: Form) -> Response:
+        data = await self.runner.run(call.request.path_params["name"], body.root, form, call)
         return Response(data, media_type="text/html; charset=utf-8" if form == "page" else "application/json")
 
-    async def events(self, body: VerbBody, call: Call) -> Response:
-        """A line of JSON for each event, then {"type": "result", "result": ...}. An error before the first event is an
+    async def events(self, body: Arguments, call: Call) -> Response:
+        """A line of JSON for each event, then {"type": "result", "view": ...}. An error before the first event is an
         error of the request; a later one is the last line: {"error": ...}."""
-        replies = call.stream(*_with_operation(self._message(body, call, "events")))
+        replies = self.runner.events(call.request.path_params["name"], body.root, call)
         first = await anext(replies)
-        return StreamingResponse(_lines(first, replies), media_type=EVENTS_TYPE, headers={"Cache-Control": "no-cache"})
-
-    def _message(self, body: VerbBody, call: Call, form: str) -> tuple[AnsweringModel, dict[str, Any]]:
-        name = call.request.path_params["name"]
-        if name not in self.verbs:
-            raise RequestError(
-                404, f"there is no verb {name[:80]!r}; {suggest(name[:80], self.verbs)}", code="not_found"
-            )
-        process, arguments = self._choose(self.verbs[name], body.root)
-        return process, {"verb": name, "arguments": arguments, "form": form}
-
-    def _choose(self, verb: Verb, arguments: Mapping[str, Any]) -> tuple[AnsweringModel, dict[str, Any]]:
-        """The process for a request, and its arguments with a model: the named one; else the verb's default, or the
-        only one of the server."""
-        fields, given = verb.model_fields(), dict(arguments)
-        named = [
-            str(name)
-            for field in fields
-            for name in (given[field] if isinstance(given.get(field), list) else [given.get(field)])
-            if name
-        ]
-        processes = self.models.processes
-        if named:
-            named_processes = [self.models.named(name) for name in named]  # all must exist
-            return named_processes[0], given
-        if not fields:
-            return next(iter(processes.values())), given
-        field = fields[0]
-        default = verb.request.model_fields[field].default
-        if isinstance(default, str) and default in processes:
-            return processes[default], given
-        if len(processes) > 1:
-            raise invalid(f"{field}: name one of the server's models: {', '.join(processes)}", param=field)
-        process = next(iter(processes.values()))
-        many = isinstance(default, list | tuple)
-        return process, {**given, field: [process.name] if many else process.name}
-
-
-def _with_operation(found: tuple[AnsweringModel, dict[str, Any]]) -> tuple[AnsweringModel, str, dict[str, Any]]:
-    return found[0], "verb", found[1]
+        return StreamingResponse(_lines(first, replies), media_type=EVENTS_TYPE, headers={"Cache-Control": "no-store"})
 
 
 async def _lines(first: tuple[bool, bytes], replies: AsyncIterator[tuple[bool, bytes]]) -> AsyncIterator[bytes]:

@@ -16,6 +16,8 @@ from pydantic.json_schema import models_json_schema
 
 from regard.errors import InputError, suggest
 from regard.events import Event
+from regard.files.json_files import json_text
+from regard.server.request_errors import RequestError
 from regard.verbs import VERBS, find
 from regard.verbs.base import Verb
 
@@ -38,15 +40,35 @@ class VerbHost(Protocol):
     images: Any
 
 
+def http_verb(name: str) -> Verb:
+    """The verb of a path; RequestError 404 suggests a name that exists."""
+    verbs = http_verbs()
+    if name not in verbs:
+        message = f"there is no verb {name[:80]!r}; {suggest(name[:80], verbs)}"
+        raise RequestError(404, message, code="not_found")
+    return verbs[name]
+
+
+def encode(document: object) -> bytes:
+    """JSON in UTF-8, with lone surrogates escaped."""
+    return json_text(document).encode("utf-8", "backslashreplace")
+
+
+def encode_result(result: Result, form: str) -> bytes:
+    """A result as the answer of a server, in one of the forms of `verb_routes`."""
+    if form == "page":
+        return result.to_html().encode("utf-8", "backslashreplace")
+    if form == "events":
+        return encode({"type": "result", "view": result.page_data()})
+    return encode(result.to_dict() if form == "document" else result.page_data())
+
+
 def run_verb(studio: VerbHost, name: str, arguments: Mapping[str, object]) -> Generator[Event, None, Result]:
     """Run a verb with the arguments of a client. Strings are texts: no file of the server is read.
 
     A string may also be the key of an image that the client has sent.
     """
-    verbs = http_verbs()
-    if name not in verbs:
-        raise InputError(f"there is no verb {name!r}; {suggest(name, verbs)}")
-    verb = verbs[name]
+    verb = http_verb(name)
     for key, value in arguments.items():
         if isinstance(value, str) and len(value) > verb.max_characters:
             raise InputError(
@@ -94,7 +116,7 @@ def openapi() -> dict[str, Any]:
                 "summary": summary,
                 "description": description.strip(),
                 "requestBody": body,
-                "responses": {"200": success, "400": {"description": "The request is not valid; `error` says why."}},
+                "responses": {"200": success, "422": {"description": "The request is not valid; `error` says why."}},
             }
         }
     return {

@@ -18,7 +18,7 @@ from regard.engine.precision import PrecisionChoice, compare_precisions, inferen
 from regard.engine.runner import run_batches
 from regard.engine.tuning import cpu_settings
 from regard.errors import InputError
-from regard.models.family import can, describe_model, family_of
+from regard.models.family import Family, can, describe_model, family_of
 from regard.nn.masks import Layout, Packed, length_groups
 from regard.nn.stack import ScalarMix
 from regard.nn.training import eval_mode, normal_init
@@ -26,12 +26,14 @@ from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.inputs import InputSequence
 from regard.tasks.task import Task, TaskInput
 
+POOLER_ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
 CHARACTERS_PER_TOKEN = 4  # of ordinary text
 SAMPLE = 32  # inputs on which precisions are compared
 
 
 class TaskHead(nn.Module):
-    """(M, W) -> (M, outputs): a linear layer, after a pooling layer if the task is pooled."""
+    """(M, W) -> (M, outputs): a linear layer, after a pooling layer if the task is pooled or the family always has
+    one."""
 
     def __init__(self, width: int, outputs: int, *, pool: nn.Module | None, dropout: float, bias: bool = True) -> None:
         super().__init__()
@@ -44,6 +46,24 @@ class TaskHead(nn.Module):
         x = x if self.pool is None else self.pool(x)
         result: Tensor = self.output(self.dropout(x))
         return result
+
+
+def _pool(encoder: Any, family: Family, *, pooled: bool) -> nn.Module | None:
+    """The layers of a task head before its last one, with weights of the encoder's heads where it has them."""
+    width, eps = encoder.config.hidden_size, encoder.config.layer_norm_eps
+    pretrained = getattr(encoder, "masked" if family.task_transform else "pooler", None)
+    if not pooled and not family.task_transform:
+        return None
+    linear = nn.Linear(width, width, bias=not family.task_transform)
+    normal_init(linear)
+    if pretrained is not None:
+        linear.load_state_dict(pretrained.linear.state_dict())
+    if not family.task_transform:
+        return nn.Sequential(linear, POOLER_ACTIVATIONS[family.pooler_activation]())
+    norm = nn.LayerNorm(width, eps=eps, bias=False)
+    if pretrained is not None:
+        norm.load_state_dict(pretrained.norm.state_dict())
+    return nn.Sequential(linear, nn.GELU(), norm)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,14 +107,10 @@ class EncoderWithHead(nn.Module):
             head = TaskHead(encoder.config.output_size, task.num_outputs, pool=None, dropout=encoder.config.dropout)
             return cls(encoder, head, mean_pooled=task.pooled)
         config, pool = encoder.config, None
-        if can(encoder, "text-encoder") and task.pooled:
-            linear = nn.Linear(config.hidden_size, config.hidden_size)
-            normal_init(linear)
-            if encoder.pooler is not None:
-                linear.load_state_dict(encoder.pooler.linear.state_dict())
-            pool = nn.Sequential(linear, nn.ReLU() if family.pooler_activation == "relu" else nn.Tanh())
-        for other in family.heads:
-            setattr(encoder, other, None)
+        if can(encoder, "text-encoder"):
+            pool = _pool(encoder, family, pooled=task.pooled)
+        for name in family.heads:
+            setattr(encoder, name, None)
         bias = not (task.pooled and can(encoder, "causal-lm"))  # as in transformers
         dropout = getattr(config, "dropout", 0.0)
         return cls(encoder, TaskHead(config.hidden_size, task.num_outputs, pool=pool, dropout=dropout, bias=bias))
@@ -147,7 +163,7 @@ class EncoderWithHead(nn.Module):
 
     def _segments(self, inputs: TaskBatch) -> tuple[Tensor, ...]:
         """Segment ids, if the family has them."""
-        return (inputs.segments,) if can(self.encoder, "text-encoder") and self.encoder.config.type_vocab_size else ()
+        return (inputs.segments,) if can(self.encoder, "text-encoder") and self.encoder.embedding.num_segments else ()
 
 
 def _mean_pool(hidden: Tensor, layout: Layout) -> Tensor:

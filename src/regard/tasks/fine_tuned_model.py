@@ -20,6 +20,7 @@ from regard.checkpoints.files import TASK as TASK_FILE
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_parts, write_model
 from regard.data.examples import Example, without_label
+from regard.data.image_processor import ImageProcessor, image_processor_of
 from regard.data.readers import TableOptions
 from regard.engine.precision import PRECISION_NAMES, InferencePrecision, PrecisionChoice, resolve_precision
 from regard.errors import InputError, check_choice
@@ -29,7 +30,7 @@ from regard.known import BUILT_IN
 from regard.models.family import can, describe_model, family_name, get_family
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, choose_precision, compute_logits
-from regard.tasks.image_classification import ImageClassifier, ImageTransform
+from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.inputs import MIN_LENGTH, InputBuilder
 from regard.tasks.registry import get_task
 from regard.tasks.task import Prediction, Task, TaskInput
@@ -142,12 +143,11 @@ class FineTunedModel:
         return self if precision is None else replace(self, inference_precision=precision)
 
     @property
-    def input_builder(self) -> InputBuilder | ImageTransform:
+    def input_builder(self) -> InputBuilder | ImageProcessor:
         """Converts examples to model inputs."""
         config: Any = self.model.encoder.config
         if can(self.model.encoder, "image"):
-            height, width = config.image_size
-            return ImageTransform(height, width, config.num_channels)
+            return image_processor_of(self.model.encoder)
         assert self.tokenizer is not None
         return InputBuilder(self.tokenizer, family=config.family, max_length=self.length)
 
@@ -244,9 +244,7 @@ def fine_tuned_files(fine_tuned: FineTunedModel) -> tuple[dict[str, bytes], dict
     document |= task.to_dict()
     files = {TASK_FILE: json_bytes(document)}
     if isinstance(model, ImageClassifier):
-        return {**files, "preprocessor_config.json": json_bytes(_processor(model.encoder.config))}, _classes(
-            task.labels
-        )
+        return files, _classes(task.labels)
     assert fine_tuned.tokenizer is not None
     architecture, _ = _transformers_names(model.encoder.config.family, task)
     about: dict[str, object] = {}
@@ -349,20 +347,6 @@ def _classes(labels: Sequence[str]) -> dict[str, object]:
     }
 
 
-def _processor(config: Any) -> dict[str, object]:
-    """The image processor of transformers that prepares images as this model expects them."""
-    half = [0.5] * config.num_channels
-    return {
-        "image_processor_type": "ViTImageProcessor",
-        "size": {"height": config.image_size[0], "width": config.image_size[1]},
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": half,
-        "image_std": half,
-    }
-
-
 def _transformers_names(name: str, task: Task[Any]) -> tuple[str, dict[str, str]]:
     """The class of transformers for a family and a task, and our names of the head's layers -> theirs.
 
@@ -371,11 +355,11 @@ def _transformers_names(name: str, task: Task[Any]) -> tuple[str, dict[str, str]
     family_format = get_family(name).file_format
     if family_format is None:
         return "", {"output": "classifier", "mix": "mix"}
+    head, known = task.transformers_head, family_format.task_heads
     if not task.pooled:
-        names = family_format.task_heads.get(task.transformers_head, {"output": task.output_layer})
-        return f"{family_format.class_prefix}For{task.transformers_head}", dict(names)
-    head = task.transformers_head if task.transformers_head in family_format.task_heads else "SequenceClassification"
-    return f"{family_format.class_prefix}For{head}", dict(family_format.task_heads[head])
+        return f"{family_format.class_prefix}For{head}", dict(known.get(head, {"output": task.output_layer}))
+    head = head if head in known else "SequenceClassification"
+    return f"{family_format.class_prefix}For{head}", dict(known[head])
 
 
 def _renamed(name: str, layers: Mapping[str, str]) -> str:

@@ -2,59 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import os
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.data.examples import ImageExample
+from regard.data.image_processor import ImageProcessor, image_processor_of
 from regard.data.readers import ExampleSet, TableOptions, read_image_examples
 from regard.errors import InputError
 from regard.models import Vit
 from regard.tasks.task import ColumnKind, Prediction, TaskInput
 from regard.tasks.text_classification import TextClassification
-
-NUM_PATCHES = 256  # approximate maximum for a new model: the cost of attention is quadratic in it
-
-
-@dataclass(frozen=True)
-class ImageTransform:
-    """Converts images to a model's input size and number of channels."""
-
-    height: int
-    width: int
-    channels: int
-
-    @classmethod
-    def for_images(cls, images: Sequence[ImageExample], *, patch: int) -> ImageTransform:
-        """For a new model: the median size, limited and rounded to whole patches; in color if any image is."""
-        high, wide = (statistics.median(image.pixels.shape[side] for image in images) for side in (0, 1))
-        scale = min(1.0, patch * math.sqrt(NUM_PATCHES / (high * wide)))
-        height, width = (max(1, round(side * scale / patch)) * patch for side in (high, wide))
-        return cls(height, width, 3 if any(image.pixels.ndim == 3 for image in images) else 1)
-
-    def count_resized(self, images: Sequence[ImageExample]) -> int:
-        """The number of images that have to be resized."""
-        return sum(image.pixels.shape[:2] != (self.height, self.width) for image in images)
-
-    def pixels(self, image: ImageExample) -> Tensor:
-        """The pixels of an image, resized: (channels, height, width), 0 to 255."""
-        pixels = torch.from_numpy(np.array(image.pixels))
-        pixels = pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)
-        if len(pixels) != self.channels:
-            pixels = pixels.expand(3, -1, -1) if self.channels == 3 else pixels.float().mean(0, keepdim=True).byte()
-        if pixels.shape[1:] != (self.height, self.width):
-            size = (self.height, self.width)
-            resized = F.interpolate(pixels[None].float(), size, mode="bilinear", antialias=True)[0]
-            pixels = resized.round().clamp(0, 255).byte()
-        return pixels
 
 
 class ImageTask(TextClassification):
@@ -93,8 +56,8 @@ class ImageTask(TextClassification):
         raise InputError("evidence is shown for texts, not for images")
 
     def preprocess(self, examples: Sequence[Any], builder: Any) -> list[TaskInput]:
-        """`builder` is an ImageTransform."""
-        if not isinstance(builder, ImageTransform) or not all(
+        """`builder` is an ImageProcessor."""
+        if not isinstance(builder, ImageProcessor) or not all(
             isinstance(example, ImageExample) for example in examples
         ):
             raise InputError("this model reads images, and the input is text; give it images")
@@ -119,7 +82,7 @@ class ImageTask(TextClassification):
 
 @dataclass(frozen=True, eq=False)
 class ImageBatch:
-    """Pixel values of shape (B, channels, height, width), from -1 to 1."""
+    """Normalized pixel values of shape (B, channels, height, width)."""
 
     values: Tensor
 
@@ -135,21 +98,19 @@ class ImageClassifier(nn.Module):
         self.encoder, self.shift = encoder, shift
 
     def forward(self, inputs: ImageBatch) -> Tensor:
-        assert self.encoder.classifier is not None
-        result: Tensor = self.encoder.classifier(self.encoder(inputs.values)[:, 0])
-        return result
+        return self.encoder.logits(self.encoder(inputs.values))
 
     def collate(self, inputs: Sequence[TaskInput]) -> ImageBatch:
         values = torch.stack([item.extra for item in inputs])
-        return ImageBatch((self._shifted(values) if self.training and self.shift else values).float() / 127.5 - 1)
+        values = self._shifted(values) if self.training and self.shift else values
+        return ImageBatch(image_processor_of(self.encoder).normalize(values))
 
     def output_counts(self, inputs: Sequence[TaskInput]) -> list[int]:
         """Positions per input."""
         return [1] * len(inputs)
 
     def num_tokens(self, item: TaskInput) -> int:
-        high, wide = self.encoder.config.image_size[0], self.encoder.config.image_size[1]
-        return 1 + (high // self.encoder.config.patch_size[0]) * (wide // self.encoder.config.patch_size[1])
+        return self.encoder.embedding.positions.shape[1]
 
     def _shifted(self, values: Tensor) -> Tensor:
         """Shift each image by a random number of rows and columns, repeating edge pixels."""

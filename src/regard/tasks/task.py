@@ -158,7 +158,7 @@ class Task(ABC, Generic[Example]):
 
     @abstractmethod
     def preprocess(self, examples: Sequence[Example], builder: Any) -> list[TaskInput]:
-        """Convert examples to model inputs with an `InputBuilder` or `ImageTransform`."""
+        """Convert examples to model inputs with an `InputBuilder` or `ImageProcessor`."""
 
     def targets(self, example: Example, inputs: TaskInput) -> tuple[str, ...]:
         """For each predicted position of a single-sequence example, what the prediction is about."""

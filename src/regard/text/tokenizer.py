@@ -10,7 +10,7 @@ import difflib
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain
@@ -24,8 +24,10 @@ from tokenizers import models, normalizers
 
 from regard.errors import InputError, check_choice
 from regard.files.disk import finish_save, replace_folder
+from regard.files.gguf_file import find_gguf, read_gguf
 from regard.text import guard
 from regard.text.chat_template import Message, render_chat
+from regard.text.gguf_tokenizer import read_gguf_tokenizer
 from regard.text.tokenizer_folder import SPECIAL_TOKENS, has_tokenizer, read_tokenizer, read_vocabulary, refusing
 from regard.text.word_cache import WordCache
 
@@ -140,12 +142,18 @@ class Tokenizer:
 
     @classmethod
     def open(cls, folder: Path, *, rows: int | None = None) -> Tokenizer:
-        """Read a folder's tokenizer.json, vocab.txt, or vocab.json + merges.txt; no code is run and nothing is fetched.
+        """Read a folder's tokenizer.json, vocab.txt, vocab.json + merges.txt, SentencePiece model or GGUF file.
 
+        No code is run and nothing is fetched. Of a Marian folder this is the tokenizer of the source language.
         `rows` is the number of embeddings of the model; texts with ids beyond it raise InputError.
         """
         finish_save(folder)
-        pipeline, settings = read_tokenizer(Path(folder))
+        if (Path(folder) / "source.spm").is_file():
+            from regard.text.marian import MarianTokenizer
+
+            return MarianTokenizer.open_side(Path(folder), "source", rows=rows)
+        gguf = find_gguf(folder)
+        pipeline, settings = read_tokenizer(Path(folder)) if gguf is None else read_gguf_tokenizer(read_gguf(gguf))
         tokenizer = cls(pipeline, **settings)
         if rows is not None and tokenizer.size > rows:
             tokenizer._rows = rows
@@ -159,8 +167,8 @@ class Tokenizer:
 
     @staticmethod
     def exists(folder: Path) -> bool:
-        """Whether the folder has tokenizer files, which may still be invalid."""
-        return has_tokenizer(Path(folder))
+        """Whether the folder has tokenizer files, which may still be invalid, or is a GGUF file."""
+        return has_tokenizer(Path(folder)) or find_gguf(folder) is not None
 
     def encode(
         self, text: str, pair: str | None = None, *, add_special_tokens: bool = True, max_length: int | None = None
@@ -174,14 +182,14 @@ class Tokenizer:
         self, texts: Sequence[str | tuple[str, str]], *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> list[Encoding]:
         """Encode texts or pairs in parallel."""
-        encoded = self._encode(self._pipeline.encode_batch, texts, add_special_tokens)
+        encoded = self._encode("encode_batch", texts, add_special_tokens)
         return [encoding(item, max_length) for item in encoded]
 
     def ids_batch(
         self, texts: Sequence[str | tuple[str, str]], *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> tuple[list[list[int]], list[int]]:
         """Only the ids, and the number of tokens truncated from each text; faster than `encode_batch`."""
-        encoded = self._encode(self._pipeline.encode_batch_fast, texts, add_special_tokens)
+        encoded = self._encode("encode_batch_fast", texts, add_special_tokens)
         ids = [without(item.ids, cuts(item, max_length)) for item in encoded]
         return ids, [len(item) - len(row) for item, row in zip(encoded, ids, strict=True)]
 
@@ -190,7 +198,7 @@ class Tokenizer:
     ) -> list[tuple[list[int], list[int], int]]:
         """The ids and segments of each text or pair, and the number of tokens truncated; faster than `encode_batch`."""
         rows = []
-        for item in self._encode(self._pipeline.encode_batch_fast, texts, True):
+        for item in self._encode("encode_batch_fast", texts, True):
             removed = cuts(item, max_length)
             ids = without(item.ids, removed)
             rows.append((ids, without(item.type_ids, removed), len(item) - len(ids)))
@@ -206,7 +214,7 @@ class Tokenizer:
                     found = TokenIds(*words.encode(inputs, max_length))  # type: ignore[arg-type]
                 if self._rows is None or found.ids.max(initial=0) < self._rows:
                     return found
-        encoded = self._encode(self._pipeline.encode_batch_fast, texts, True)
+        encoded = self._encode("encode_batch_fast", texts, True)
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         rows = [item.ids for item in encoded]
         truncated = np.zeros_like(lengths)
@@ -221,13 +229,11 @@ class Tokenizer:
     def _word_cache(self) -> WordCache | None:
         return WordCache.of(self._pipeline)
 
-    def _encode(
-        self, encode: Callable[..., list[tokenizers.Encoding]], texts: Sequence[object], add_special_tokens: bool
-    ) -> list[tokenizers.Encoding]:
+    def _encode(self, method: str, texts: Sequence[object], add_special_tokens: bool) -> list[tokenizers.Encoding]:
         """Encode with a method of the pipeline. Raises InputError for ids without an embedding."""
         inputs = _inputs(texts)
         with refusing("the tokenizer failed on a text"):
-            encoded = encode(inputs, add_special_tokens=add_special_tokens)
+            encoded = self._run(method, inputs, add_special_tokens)
         if self._rows is None:
             return encoded
         # Checked here because a check on the GPU would synchronize.
@@ -238,6 +244,13 @@ class Tokenizer:
                 f"the tokenizer gives ids that the model has no vectors for: {named}{' and more' * (len(beyond) > 8)}; "
                 f"the model's vocabulary has {self._rows} entries. Use the tokenizer that belongs to the model"
             )
+        return encoded
+
+    def _run(self, method: str, inputs: Sequence[object], add_special_tokens: bool) -> list[tokenizers.Encoding]:
+        """Encode with a method of the pipeline."""
+        encoded: list[tokenizers.Encoding] = getattr(self._pipeline, method)(
+            inputs, add_special_tokens=add_special_tokens
+        )
         return encoded
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:

@@ -5,13 +5,14 @@ Every value is validated before it is used, no code of the folder is run and not
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import InputError
 from regard.files.file_input import read_file
@@ -31,10 +32,20 @@ BERT = {
     "unk_token": "[UNK]",
 }
 GPT2 = {"unk_token": "<|endoftext|>", "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
+CLIP = GPT2 | {"bos_token": "<|startoftext|>", "pad_token": "<|endoftext|>"}
 T5 = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
 ROBERTA = T5 | {"mask_token": "<mask>", "cls_token": "<s>", "sep_token": "</s>", "bos_token": "<s>"}
-# The first of these tokens that is in the vocabulary determines the family.
-FAMILIES = {"[CLS]": BERT, "<mask>": ROBERTA, "<|endoftext|>": GPT2, "<pad>": T5}
+MPNET = ROBERTA | {"unk_token": "[UNK]"}
+LLAMA = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+# The first of these tokens that is in the vocabulary determines the family, if the files do not name it.
+FAMILIES = {
+    "[CLS]": BERT,
+    "<mask>": ROBERTA,
+    "<|startoftext|>": CLIP,
+    "<|endoftext|>": GPT2,
+    "<pad>": T5,
+    "</s>": LLAMA,
+}
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,8 @@ class TokenizerConfig:
 
     def tokens(self, vocabulary: Collection[str]) -> dict[str, AddedToken]:
         """The special tokens by role, if they are in the vocabulary; null in the files means none."""
-        defaults = next((family for mark, family in FAMILIES.items() if mark in vocabulary), {})
+        found = (family for mark, family in FAMILIES.items() if mark in vocabulary)
+        defaults = MPNET if self.kind == "mpnet" else next(found, {})
         tokens = {role: self._token(self.names.get(role, defaults.get(role))) for role in SPECIAL_TOKENS}
         return {role: token for role, token in tokens.items() if token is not None and token.content in vocabulary}
 
@@ -150,10 +162,15 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}, line {line}: not UTF-8 text ({error.reason}); save it as UTF-8") from error
 
 
-EXPECTED = "tokenizer.json, vocab.txt, or vocab.json and merges.txt"
-SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+EXPECTED = "tokenizer.json, vocab.txt, vocab.json and merges.txt, or a SentencePiece model"
+SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "spm.model")
+MARIAN = ("source.spm", "target.spm", "target_vocab.json")  # beside vocab.json
+FAIRSEQ = {"xlm-roberta", "xlmroberta", "camembert", "mbart", "mbart50"}  # their ids are shifted
+WORD_END = "</w>"  # ends the last token of a word in the vocabularies of CLIP and the first GPT
+# What CLIP's tokenizer takes for a word.
+CLIP_WORD = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 LIKE_ROBERTA = {"roberta", "bart", "longformer"}
-WITHOUT_SEGMENTS = LIKE_ROBERTA | {"distilbert", "gpt2", "t5"}
+WITHOUT_SEGMENTS = LIKE_ROBERTA | FAIRSEQ | {"distilbert", "gpt2", "t5", "mpnet", "modernbert"}
 
 
 @contextmanager
@@ -176,16 +193,13 @@ def has_tokenizer(folder: Path) -> bool:
 
 
 def read_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, Any]]:
-    """Read a folder's tokenizer.json if it exists, else vocab.txt, else vocab.json + merges.txt.
+    """Read a folder's tokenizer.json if it exists, else vocab.txt, vocab.json + merges.txt or a SentencePiece model.
 
     Returns the pipeline and the keyword arguments for `regard.text.Tokenizer`.
     """
     settings = TokenizerConfig.open(folder)
     if (path := folder / "tokenizer.json").is_file():
-        text = read_text(path)
-        guard.check_tokenizer_file(text, path)
-        with refusing(f"{path} cannot be used; fetch or save it again, or remove it if the folder also has vocab.txt"):
-            pipeline = Tokenizer.from_str(text)
+        pipeline = load_document(read_text(path), path)
         # The caller of `encode` sets the maximum length; a file could request padding to any length.
         pipeline.no_truncation()
         pipeline.no_padding()
@@ -194,9 +208,18 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, Any]]:
         pipeline, tokens = _wordpiece(path, settings)
     elif (path := folder / "vocab.json").is_file():
         pipeline, tokens = _bytelevel(path, settings)
+    elif (found := next((folder / name for name in SENTENCEPIECE if (folder / name).is_file()), None)) is not None:
+        pipeline, tokens = _sentencepiece(path := found, settings)
     else:
         raise InputError(_missing_message(folder))
     return _finish(path, pipeline, tokens, settings)
+
+
+def load_document(text: str, path: Path) -> Tokenizer:
+    """The pipeline of a tokenizer.json, or of what a file was converted to; InputError if it cannot be used."""
+    guard.check_tokenizer_file(text, path)
+    with refusing(f"{path} cannot be used; fetch or save it again, or remove it if the folder also has vocab.txt"):
+        return Tokenizer.from_str(text)
 
 
 def read_vocabulary(path: Path) -> tuple[Tokenizer, dict[str, Any]]:
@@ -208,6 +231,10 @@ def read_vocabulary(path: Path) -> tuple[Tokenizer, dict[str, Any]]:
 def _finish(
     path: Path, pipeline: Tokenizer, tokens: dict[str, AddedToken], settings: TokenizerConfig
 ) -> tuple[Tokenizer, dict[str, Any]]:
+    ends_words = isinstance(pipeline.model, models.BPE) and pipeline.model.end_of_word_suffix == WORD_END
+    if ends_words and isinstance(pipeline.decoder, decoders.ByteLevel):  # as transformers does for CLIP
+        spaces = [decoders.Replace(WORD_END, " "), decoders.Strip(" ", 0, 1)]
+        pipeline.decoder = decoders.Sequence([decoders.ByteLevel(), *spaces])
     # As in transformers: special tokens are recognized in texts even if tokenizer.json does not list them.
     known = {token.content for token in pipeline.get_added_tokens_decoder().values()}
     pipeline.add_special_tokens([token for token in tokens.values() if token.content not in known])
@@ -237,8 +264,8 @@ def _wordpiece(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
     tokens = settings.tokens(vocabulary.keys() | added.keys())
     for role in ("unk_token", "cls_token", "sep_token"):
         if role not in tokens:
-            name = settings.names.get(role, BERT[role])
-            raise InputError(f"{path} has no line for the {role} {name!r}; a BERT tokenizer needs it")
+            name = settings.names.get(role, (MPNET if settings.kind == "mpnet" else BERT)[role])
+            raise InputError(f"{path} has no line for the {role} {name!r}; the tokenizer needs it")
     pipeline = Tokenizer(models.WordPiece(vocabulary, unk_token=tokens["unk_token"].content))
     pipeline.normalizer = normalizers.BertNormalizer(
         lowercase=settings.flag("do_lower_case") is not False,
@@ -248,34 +275,53 @@ def _wordpiece(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
     pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     pipeline.decoder = decoders.WordPiece()
     _extend(pipeline, added, path)
-    pipeline.post_processor = processors.BertProcessing(
-        _numbered(pipeline, tokens["sep_token"]), _numbered(pipeline, tokens["cls_token"])
-    )
+    ends = _numbered(pipeline, tokens["sep_token"]), _numbered(pipeline, tokens["cls_token"])
+    if settings.kind == "mpnet":
+        _strip_before_mask(tokens, settings)
+        pipeline.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
+    else:
+        pipeline.post_processor = processors.BertProcessing(*ends)
     return pipeline, tokens
 
 
-def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[str, AddedToken]]:
+def _strip_before_mask(tokens: dict[str, AddedToken], settings: TokenizerConfig) -> None:
+    """In the training of RoBERTa and MPNet, the mask replaced a word together with the space before it."""
+    if isinstance(settings.names.get("mask_token", ""), str) and "mask_token" in tokens:
+        tokens["mask_token"] = AddedToken(tokens["mask_token"].content, lstrip=True, normalized=False, special=True)
+
+
+def read_vocabulary_ids(path: Path) -> dict[str, int]:
+    """The tokens and ids of a vocab.json."""
     vocabulary = read_object(path)
     for token, number in vocabulary.items():
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**32:
             raise InputError(f"{path}: the id of {token!r} should be a whole number from 0, not {number!r}")
     if not vocabulary or len(set(vocabulary.values())) < len(vocabulary):
         raise InputError(f"{path} should give every token a unique id, but it is empty or repeats an id")
+    return vocabulary
+
+
+def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[str, AddedToken]]:
+    vocabulary = read_vocabulary_ids(path)
     merges = _merges(path.with_name("merges.txt"))
+    if settings.kind in ("openai-gpt", "openaigpt"):
+        return _openai_gpt(path, vocabulary, merges, settings)
     added = settings.added
     tokens = settings.tokens(vocabulary.keys() | added.keys())
+    options = _clip_options(path, tokens) if settings.kind == "clip" else {}
     with refusing(f"{path} and its merges.txt do not belong together"):
-        pipeline = Tokenizer(models.BPE(vocabulary, merges))
+        pipeline = Tokenizer(models.BPE(vocabulary, merges, **options))
     space = settings.flag("add_prefix_space") is True
     pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
     pipeline.decoder = decoders.ByteLevel()
     _extend(pipeline, added, path)
+    if settings.kind == "clip":
+        _make_clip(pipeline, tokens)
+        return pipeline, tokens
     if settings.kind in LIKE_ROBERTA:
         if not {"cls_token", "sep_token"} <= tokens.keys():
             raise InputError(f"{path} lacks '<s>' or '</s>', which a {settings.kind} tokenizer adds to a text")
-        if isinstance(settings.names.get("mask_token", ""), str) and "mask_token" in tokens:
-            # In RoBERTa's training, the mask replaced a word together with the space before it.
-            tokens["mask_token"] = AddedToken(tokens["mask_token"].content, lstrip=True, normalized=False, special=True)
+        _strip_before_mask(tokens, settings)
         pipeline.post_processor = processors.RobertaProcessing(
             _numbered(pipeline, tokens["sep_token"]), _numbered(pipeline, tokens["cls_token"]), add_prefix_space=space
         )
@@ -290,6 +336,114 @@ def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
         )
         pipeline.post_processor = processors.Sequence([offsets, template])
     return pipeline, tokens
+
+
+def _clip_options(path: Path, tokens: Mapping[str, AddedToken]) -> dict[str, Any]:
+    """The options of CLIP's BPE, whose tokens say whether a word ends."""
+    if not {"bos_token", "eos_token", "unk_token"} <= tokens.keys():
+        raise InputError(f"{path} lacks '<|startoftext|>' or '<|endoftext|>', which CLIP's tokenizer adds to a text")
+    return {"unk_token": tokens["unk_token"].content, "end_of_word_suffix": WORD_END}
+
+
+def _make_clip(pipeline: Tokenizer, tokens: Mapping[str, AddedToken]) -> None:
+    """Convert texts as CLIP does: to lower case, with one space between words, and with its special tokens."""
+    pipeline.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
+    )
+    pipeline.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(CLIP_WORD), behavior="removed", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    pipeline.post_processor = processors.RobertaProcessing(
+        _numbered(pipeline, tokens["eos_token"]),
+        _numbered(pipeline, tokens["bos_token"]),
+        trim_offsets=False,
+        add_prefix_space=False,
+    )
+
+
+def _openai_gpt(
+    path: Path, vocabulary: dict[str, int], merges: list[tuple[str, str]], settings: TokenizerConfig
+) -> tuple[Tokenizer, dict[str, AddedToken]]:
+    """The first GPT's BPE of lowercase words, whose last pieces end with </w>; words are those of BERT."""
+    tokens = settings.tokens(vocabulary.keys() | settings.added.keys())
+    unknown = settings.names.get("unk_token", "<unk>")
+    if unknown in vocabulary:
+        tokens["unk_token"] = AddedToken(unknown, normalized=False, special=True)
+    if "unk_token" not in tokens:
+        raise InputError(f"{path} lacks '<unk>', which an openai-gpt tokenizer needs")
+    with refusing(f"{path} and its merges.txt do not belong together"):
+        pipeline = Tokenizer(
+            models.BPE(vocabulary, merges, unk_token=tokens["unk_token"].content, end_of_word_suffix=WORD_END)
+        )
+    pipeline.normalizer = normalizers.BertNormalizer(lowercase=True)
+    pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pipeline.decoder = decoders.BPEDecoder(suffix=WORD_END)
+    _extend(pipeline, settings.added, path)
+    return pipeline, tokens
+
+
+def _sentencepiece(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[str, AddedToken]]:
+    """The tokenizer of a SentencePiece model, with the special tokens that the model family adds."""
+    from regard.text import sentencepiece
+
+    model, kind = sentencepiece.read_sentencepiece(path), settings.kind
+    is_mbart50 = str(settings.values.get("tokenizer_class", "")).startswith("MBart50")
+    if kind in FAIRSEQ:
+        num_languages = 0 if "mbart" not in kind else len(sentencepiece.LANGUAGES) if is_mbart50 else 25
+        model = sentencepiece.fairseq_model(model, kind, num_languages)
+    elif kind == "t5":
+        model = sentencepiece.with_sentinels(model, settings.values.get("extra_ids", 100))
+    document = model.tokenizer_document()
+    if kind == "albert":
+        steps = document["normalizer"]["normalizers"]
+        steps[:0] = sentencepiece.albert_steps(
+            keep_accents=settings.flag("keep_accents") is True, lowercase=settings.flag("do_lower_case") is not False
+        )
+    pipeline = load_document(json.dumps(document), path)
+    added = settings.added
+    texts = {piece.text for piece in model.pieces}
+    tokens = settings.tokens(texts | added.keys())
+    control = [piece.text for piece in model.pieces if piece.type == sentencepiece.CONTROL]
+    user_defined = [piece.text for piece in model.pieces if piece.type == sentencepiece.USER_DEFINED]
+    pipeline.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in control])
+    if model.model_type == sentencepiece.BPE:
+        pipeline.add_tokens([AddedToken(text, normalized=False) for text in user_defined])
+    _extend(pipeline, added, path)
+    if isinstance(settings.names.get("mask_token", ""), str) and "mask_token" in tokens:
+        tokens["mask_token"] = AddedToken(tokens["mask_token"].content, lstrip=True, normalized=False, special=True)
+    before, between, after = _sentencepiece_template(settings, tokens, is_mbart50=is_mbart50)
+    if before or after:
+        pipeline.post_processor = processors.TemplateProcessing(
+            single=[*before, "$A", *after],
+            pair=[*before, "$A", *between, "$B:1" if kind == "albert" else "$B", *after],
+            special_tokens=[
+                _numbered(pipeline, AddedToken(text)) for text in dict.fromkeys((*before, *between, *after))
+            ],
+        )
+    return pipeline, tokens
+
+
+def _sentencepiece_template(
+    settings: TokenizerConfig, tokens: Mapping[str, AddedToken], *, is_mbart50: bool
+) -> tuple[list[str], list[str], list[str]]:
+    """The special tokens before a text, between the texts of a pair, and at the end."""
+    text = {role: token.content for role, token in tokens.items()}
+    kind, end = settings.kind, text.get("eos_token", "</s>")
+    if "mbart" in kind:
+        language = str(settings.values.get("src_lang") or "en_XX")
+        return ([language], [], [end]) if is_mbart50 else ([], [], [end, language])
+    if kind in FAIRSEQ:
+        return [text.get("cls_token", "<s>")], [end, end], [end]
+    if kind == "t5":
+        return [], [end], [end]
+    if {"cls_token", "sep_token"} <= text.keys():
+        return [text["cls_token"]], [text["sep_token"]], [text["sep_token"]]
+    before = [text["bos_token"]] if "bos_token" in text and settings.flag("add_bos_token") is not False else []
+    after = [end] if settings.flag("add_eos_token") is True else []
+    return before, [*after, *before], after
 
 
 def _merges(path: Path) -> list[tuple[str, str]]:
@@ -332,11 +486,4 @@ def _numbered(pipeline: Tokenizer, token: AddedToken) -> tuple[str, int]:
 def _missing_message(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder} is not a folder; expected one with {EXPECTED}"
-    for name in SENTENCEPIECE:
-        if (folder / name).is_file():
-            return (
-                f"{folder} has only {name}, which Regard does not read; convert it to tokenizer.json once, with "
-                'transformers and sentencepiece installed: python -c "from transformers import AutoTokenizer; '
-                f'AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"'
-            )
     return f"{folder} has no tokenizer; expected {EXPECTED} in it"

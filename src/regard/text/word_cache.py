@@ -1,14 +1,17 @@
 """Token ids of whole words, remembered: texts become arrays without an object per token.
 
 BERT's tokenizers treat what stands between two spaces independently of the rest of the text. So a text is split at its
-spaces, words that were seen before are looked up, and only new words go through the `tokenizers` library. The ids are
-exactly those of the library; `WordCache.of` returns None for tokenizers of other kinds.
+spaces, and words that were seen before are looked up. New words are split at ASCII punctuation marks, which are always
+tokens of their own, and only parts that are new as well go through the `tokenizers` library. The ids are exactly those
+of the library; `WordCache.of` returns None for tokenizers of other kinds.
 """
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -20,6 +23,7 @@ Ids = NDArray[np.int32]
 Sizes = NDArray[np.int64]
 MAX_CHARACTERS = 1 << 22  # of all words; the cache starts anew beyond it
 PROBE = "a b"
+_split_word: Callable[[str], list[str]] = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]").findall
 
 
 class WordCache:
@@ -28,14 +32,17 @@ class WordCache:
     def __init__(self, pipeline: tokenizers.Tokenizer, prefix: Ids, suffix: Ids) -> None:
         self.prefix, self.suffix = prefix, suffix
         self._pipeline = pipeline
+        # A word with an added token ("[MASK]") is not split. Where added tokens are found after the text is normalized,
+        # any word may have one.
+        added = pipeline.get_added_tokens_decoder().values()
+        pattern = "|".join(re.escape(token.content) for token in added) or "(?!)"
+        self._is_whole = re.compile("" if any(token.normalized for token in added) else pattern).search
         self._lock = threading.Lock()
-        self._numbers: dict[str, int] = {}  # of the words
-        self._starts: Sizes = np.zeros(1, dtype=np.int64)  # where the ids of each word start
-        self._ids: Ids = np.empty(0, dtype=np.int32)
-        self._characters = 0
+        self._parts = _IdTable(self._encode_parts)
+        self._words = _IdTable(self._encode_words)
 
     @staticmethod
-    def of(pipeline: tokenizers.Tokenizer) -> WordCache | None:
+    def of(pipeline: tokenizers.Tokenizer, *, add_special_tokens: bool = True) -> WordCache | None:
         """The cache of a tokenizer; None if its words are not independent of each other."""
         if not isinstance(pipeline.model, models.WordPiece):
             return None
@@ -45,6 +52,8 @@ class WordCache:
             return None
         if any(" " in token.content for token in pipeline.get_added_tokens_decoder().values()):
             return None
+        if not add_special_tokens:
+            return WordCache(pipeline, np.empty(0, np.int32), np.empty(0, np.int32))
         full, body = pipeline.encode(PROBE), pipeline.encode(PROBE, add_special_tokens=False).ids
         first = full.special_tokens_mask.index(0) if 0 in full.special_tokens_mask else 0
         prefix, suffix = full.ids[:first], full.ids[first + len(body) :]
@@ -63,9 +72,10 @@ class WordCache:
         """
         if not texts:
             return np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)
-        words = [text.split(" ") for text in texts]
-        counts = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
-        ids, sizes = self._look_up(list(chain.from_iterable(words)))
+        counts = np.fromiter((text.count(" ") + 1 for text in texts), dtype=np.int64, count=len(texts))
+        with self._lock:
+            found = self._words.look_up(" ".join(texts).split(" "))
+        ids, sizes = found.gather()
         lengths = np.add.reduceat(sizes, np.cumsum(counts) - counts)
         kept = lengths
         if max_length is not None:
@@ -74,31 +84,16 @@ class WordCache:
                 ids = ids[_within(lengths) < np.repeat(kept, lengths)]
         return self._add_special_tokens(ids, kept), kept + len(self.prefix) + len(self.suffix), lengths - kept
 
-    def _look_up(self, words: list[str]) -> tuple[Ids, Sizes]:
-        """The ids of the words, one after the other, and the number of ids of each."""
-        with self._lock:
-            if self._characters > MAX_CHARACTERS:
-                self._clear()
-            numbers = list(map(self._numbers.get, words))
-            if None in numbers:
-                self._add([word for word, number in zip(words, numbers, strict=True) if number is None])
-                numbers = list(map(self._numbers.get, words))
-            ids, starts = self._ids, self._starts
-        entries = np.array(numbers, dtype=np.int64)
-        first = starts[entries]
-        sizes = starts[entries + 1] - first
-        return ids[_within(sizes) + np.repeat(first, sizes)], sizes
+    def _encode_words(self, words: list[str]) -> tuple[Ids, Sizes]:
+        parts = [[word] if self._is_whole(word) else _split_word(word) or [word] for word in words]
+        counts = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
+        ids, sizes = self._parts.look_up(list(chain.from_iterable(parts))).gather()
+        return ids, np.add.reduceat(sizes, np.cumsum(counts) - counts)
 
-    def _add(self, words: list[str]) -> None:
-        new = list(dict.fromkeys(words))
-        rows = [item.ids for item in self._pipeline.encode_batch_fast(new, add_special_tokens=False)]
+    def _encode_parts(self, parts: list[str]) -> tuple[Ids, Sizes]:
+        rows = [item.ids for item in self._pipeline.encode_batch_fast(parts, add_special_tokens=False)]
         sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(sizes.sum()))
-        self._starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(sizes)])
-        self._ids = np.concatenate([self._ids, ids])
-        for word in new:
-            self._numbers[word] = len(self._numbers)
-        self._characters += sum(map(len, new))
+        return np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(sizes.sum())), sizes
 
     def _add_special_tokens(self, ids: Ids, lengths: Sizes) -> Ids:
         before, after = len(self.prefix), len(self.suffix)
@@ -112,9 +107,55 @@ class WordCache:
             result[starts + before + lengths + position] = token
         return result
 
-    def _clear(self) -> None:
-        self._numbers, self._characters = {}, 0
-        self._starts, self._ids = self._starts[:1].copy(), self._ids[:0].copy()
+
+@dataclass(frozen=True)
+class _Entries:
+    """Entries of a table, whose arrays do not change: the numbers of the entries, where each starts, and all ids."""
+
+    numbers: Sizes
+    starts: Sizes
+    ids: Ids
+
+    def gather(self) -> tuple[Ids, Sizes]:
+        """The ids of the entries, one after the other, and the number of ids of each."""
+        first = self.starts[self.numbers]
+        sizes = self.starts[self.numbers + 1] - first
+        return self.ids[_within(sizes) + np.repeat(first, sizes)], sizes
+
+
+class _IdTable:
+    """The ids of strings; `encode` computes those of strings that are not in the table yet."""
+
+    def __init__(self, encode: Callable[[list[str]], tuple[Ids, Sizes]]) -> None:
+        self._encode = encode
+        self._numbers: dict[str, int] = {}
+        self._starts: Sizes = np.zeros(1, dtype=np.int64)  # where the ids of each string start
+        self._ids: Ids = np.empty(0, dtype=np.int32)
+        self._characters = 0
+
+    def look_up(self, strings: list[str]) -> _Entries:
+        """The entries of the strings."""
+        if self._characters > MAX_CHARACTERS:
+            self._numbers, self._characters = {}, 0
+            self._starts, self._ids = self._starts[:1].copy(), self._ids[:0].copy()
+        try:
+            numbers = self._find(strings)
+        except KeyError:
+            self._add([string for string in strings if string not in self._numbers])
+            numbers = self._find(strings)
+        return _Entries(numbers, self._starts, self._ids)
+
+    def _find(self, strings: list[str]) -> Sizes:
+        return np.fromiter(map(self._numbers.__getitem__, strings), dtype=np.int64, count=len(strings))
+
+    def _add(self, strings: list[str]) -> None:
+        new = list(dict.fromkeys(strings))
+        ids, sizes = self._encode(new)
+        self._starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(sizes)])
+        self._ids = np.concatenate([self._ids, ids])
+        for string in new:
+            self._numbers[string] = len(self._numbers)
+        self._characters += sum(map(len, new))
 
 
 def _within(lengths: Sizes) -> Sizes:

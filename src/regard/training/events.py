@@ -23,6 +23,7 @@ FEW_EXAMPLES = 50  # on so many, answers are counted
 OBJECTIVES = {  # how the scores of a pretrained model are shown
     "words": "tokens",
     "pairs": "next sentence",
+    "replaced": "replaced tokens",
     "spans": "dropped spans",
     "forwards": "next token",
     "backwards": "previous token",

@@ -18,6 +18,7 @@ VERBS = (
     "search",
     "duplicates",
     "cluster",
+    "similarity",
     "fill",
     "compare",
     "next",

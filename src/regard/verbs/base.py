@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=BaseModel)
 Device = Literal["auto", "cpu", "cuda", "mps", "xpu"]  # accelerators of torch
 Precision = Literal["auto", "fp32", "bf16", "int8"]
+DecodingPrecision = Literal["fp32", "int8"]
 # Headings of help pages; options without one are listed under "Options", before the others.
 TABLE_GROUP = "Input table"
 RUN_GROUP = "Run"
@@ -171,6 +172,15 @@ def precision_option() -> Any:
         None,
         help="Default: fp32 on a CPU, bf16 on a GPU that has it. int8 is for CPUs. auto: the fastest that stays within "
         "a cosine of 0.98 of fp32 on a sample of the texts.",
+        group=RUN_GROUP,
+    )
+
+
+def decoding_precision_option() -> Any:
+    return option(
+        "fp32",
+        help="int8 keeps the weights of a model that generates text in 8 bits, on a CPU: less memory, more tokens per "
+        "second, slightly different probabilities.",
         group=RUN_GROUP,
     )
 

@@ -14,7 +14,18 @@ from regard.errors import InputError
 from regard.events import Event, Note, TextPiece
 from regard.generation_config import GenerationConfig
 from regard.known import DEFAULT_CAUSAL_LM
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, reads_files, verb
+from regard.verbs.base import (
+    DecodingPrecision,
+    ModelName,
+    Models,
+    Request,
+    argument,
+    decoding_precision_option,
+    model_option,
+    option,
+    reads_files,
+    verb,
+)
 
 if TYPE_CHECKING:
     from regard.inference.generation.text_generator import EncodedPrompt
@@ -32,6 +43,12 @@ class GenerateRequest(Request, GenerationConfig):
     )
     system: str | None = option(None, help="With --chat: the system message.", metavar="TEXT")
     model: ModelName = model_option(DEFAULT_CAUSAL_LM)
+    assistant_model: ModelName | None = option(
+        None,
+        help="A smaller model with the same vocabulary that drafts tokens for speed; the text stays the same.",
+        metavar="MODEL",
+    )
+    precision: DecodingPrecision = decoding_precision_option()
     candidates: bool = option(False, help="Record the candidates at every token, which the page shows.")
     trace: Path | None = option(
         None, help="Write every step of the search or of the samples to a .json or .html file.", metavar="FILE"
@@ -51,6 +68,12 @@ class GenerateRequest(Request, GenerationConfig):
     def _write_messages(cls, value: object) -> object:
         """Python and HTTP may give messages as a list."""
         return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _check_assistant(self) -> Self:
+        if self.assistant_model == self.model:
+            raise ValueError("assistant_model is the model itself, which drafts nothing faster; name a smaller model")
+        return self
 
     @model_validator(mode="after")
     def _check_system(self) -> Self:
@@ -91,15 +114,17 @@ def generate(request: GenerateRequest, models: Models) -> Generator[Event, None,
     with ExitStack() as stack:
         # Before the model is loaded: a file that cannot be written must not cost that time.
         target = None if request.trace is None else stack.enter_context(replace_file(request.trace))
-        loaded = stack.enter_context(models.use(request.model))
+        names = sorted({request.model, request.assistant_model or request.model})  # one order, as each is locked
+        loaded = {name: stack.enter_context(models.use(name, precision=request.precision)) for name in names}
         generation = Generation(
-            loaded,
+            loaded[request.model],
             request.prompt,
             request.config(),
             candidates=request.candidates,
             record_trace=target is not None,
             chat=request.chat,
             system=request.system,
+            assistant=None if request.assistant_model is None else loaded[request.assistant_model],
         )
         yield from _notes(generation.prompt, request.max_new_tokens)
         interrupted = False

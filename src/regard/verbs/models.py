@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
+from regard.checkpoints.packages import PACKAGES, install_command, packaged_names
 from regard.inference.model_summary import ModelSummary, summarize_folder
 from regard.known import BUILT_IN, INSTALL, builtin_names
 from regard.models.family import families, known_checkpoints
@@ -24,28 +25,30 @@ class CheckpointEntry(BaseModel):
 
 
 class BuiltInEntry(BaseModel):
-    """A built-in model; `installed` is false for one of a package that is not installed."""
+    """A model of a package; `installed` is false if the package is not installed, and `install` is the command."""
 
     name: str
     description: str
     parameters: int | None
     installed: bool
+    install: str
 
     def about(self) -> str:
         size = "" if self.parameters is None else f"{self.parameters / 1e6:5.1f} M  "
-        return f"{size}{self.description}" if self.installed else f"not installed: {INSTALL}"
+        return f"{size}{self.description}" if self.installed else f"not installed: {self.install}"
 
 
 class ModelList(Result):
-    """Families, built-in models and known checkpoints of the Hugging Face hub."""
+    """Families, built-in models, models in packages of the Python index, and known checkpoints of the hub."""
 
     families: list[FamilyEntry]
     built_in: list[BuiltInEntry]
+    packaged: list[BuiltInEntry]
     checkpoints: list[CheckpointEntry]
 
     def to_text(self) -> str:
         width = max(len(entry.name) for entry in self.checkpoints)
-        own = max(len(entry.name) for entry in self.built_in)
+        own = max(len(entry.name) for entry in (*self.built_in, *self.packaged))
         sizes = (
             f"  {entry.name:<{width}}  {entry.family:<10} {entry.parameters / 1e6:8.1f} M"
             f" {entry.parameters * 4 / 1e9:7.2f} GB"
@@ -57,6 +60,8 @@ class ModelList(Result):
                 *(f"  {entry.name:<12} {entry.note}" for entry in self.families),
                 "\nBuilt in",
                 *(f"  {entry.name:<{own}}  {entry.about()}" for entry in self.built_in),
+                "\nIn packages of the Python index",
+                *(f"  {entry.name:<{own}}  {entry.about()}" for entry in self.packaged),
                 "\nKnown checkpoints of the Hugging Face hub (parameters in millions, size as float32)",
                 *sizes,
                 "\nUse one: regard embed FILE --model NAME --output vectors.npy",
@@ -75,23 +80,32 @@ class ModelsRequest(Request):
 def models(request: ModelsRequest, models: Models) -> ModelList:
     """List the model families and known checkpoints, with their sizes.
 
-    Any Hugging Face checkpoint of these families works, by its hub name or as a folder.
+    Any Hugging Face checkpoint of these families works, by its hub name or as a folder, and so does a GGUF file of
+    llama.cpp if its architecture is one of them.
     """
     return ModelList(
         families=[
             FamilyEntry(name=one.name, note=one.description, capabilities=sorted(one.capabilities))
             for one in families().values()
         ],
-        built_in=[_built_in(name) for name in BUILT_IN if name in builtin_names() or BUILT_IN[name].second_package],
+        built_in=[
+            _entry(name, name in builtin_names(), INSTALL)
+            for name in BUILT_IN
+            if name in builtin_names() or BUILT_IN[name].second_package
+        ],
+        packaged=[_entry(name, name in packaged_names(), install_command(name)) for name in PACKAGES],
         checkpoints=[
             CheckpointEntry(name=one.name, family=one.family, parameters=one.parameters) for one in known_checkpoints()
         ],
     )
 
 
-def _built_in(name: str) -> BuiltInEntry:
-    installed = name in builtin_names()
+def _entry(name: str, installed: bool, install: str) -> BuiltInEntry:
     summary = summarize_folder(name) if installed else ModelSummary()
     return BuiltInEntry(
-        name=name, description=summary.description, parameters=summary.num_parameters, installed=installed
+        name=name,
+        description=summary.description,
+        parameters=summary.num_parameters,
+        installed=installed,
+        install=install,
     )

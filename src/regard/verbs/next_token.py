@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import (
+    DecodingPrecision,
+    ModelName,
+    Models,
+    Request,
+    argument,
+    decoding_precision_option,
+    model_option,
+    option,
+    verb,
+)
 
 if TYPE_CHECKING:
     from regard.inference.next_token import NextTokens
@@ -13,6 +23,7 @@ if TYPE_CHECKING:
 class NextTokenRequest(Request):
     text: str = argument(help="The beginning of a text.")
     model: ModelName = model_option("regard-gpt")
+    precision: DecodingPrecision = decoding_precision_option()
     top: int = option(10, "-k", help="Number of tokens.", metavar="N", ge=1, le=1000)
     targets: list[str] | None = option(
         None, "-t", help="Report the probability of these words as well.", metavar="A,B,C"
@@ -35,7 +46,7 @@ def next_token(request: NextTokenRequest, models: Models) -> NextTokens:
     """
     from regard.inference.next_token import predict_next_token
 
-    with models.use(request.model) as loaded:
+    with models.use(request.model, precision=request.precision) as loaded:
         return predict_next_token(
             loaded.model, loaded.tokenizer, request.text, top=request.top, targets=request.targets
         )

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 
 from regard.errors import InputError
 from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, Texts, argument, model_option, option, seed_option, verb
+from regard.verbs.base import (
+    DecodingPrecision,
+    ModelName,
+    Models,
+    Texts,
+    argument,
+    decoding_precision_option,
+    model_option,
+    option,
+    seed_option,
+    verb,
+)
 from regard.verbs.tables import RowsRequest, open_texts, table_options
 
 if TYPE_CHECKING:
@@ -30,6 +41,7 @@ class PerplexityRequest(RowsRequest):
     sample: int | None = option(
         None, help="BERT: score N random tokens instead of all, for long files.", metavar="N", ge=1
     )
+    precision: DecodingPrecision = decoding_precision_option()
     seed: int = seed_option()
 
 
@@ -47,7 +59,7 @@ def perplexity(request: PerplexityRequest, models: Models) -> Generator[Event, N
     text = yield from _read(request)
     if not text.strip():
         raise InputError("the text is empty; expected a text to score")
-    with models.use(request.model) as loaded:
+    with models.use(request.model, precision=request.precision) as loaded:
         result = yield from perplexity_events(
             loaded.model,
             loaded.tokenizer,

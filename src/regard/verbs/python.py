@@ -26,16 +26,18 @@ class LocalModels:
         self._loaded = dict(given or {})
 
     @contextmanager
-    def use(self, name: str, check: Callable[[str], object] | None = None) -> Iterator[LoadedModel]:
+    def use(
+        self, name: str, check: Callable[[str], object] | None = None, *, precision: str = "fp32"
+    ) -> Iterator[LoadedModel]:
         if name not in self._loaded:
             if check is not None:
                 check(name)
             from regard.device import all_devices, choose_device
             from regard.inference.load_model import load_model
 
-            loaded = load_model(name, device=choose_device(self.device))
+            loaded = load_model(name, device=choose_device(self.device), precision=precision)
             self._loaded[name] = replace(loaded, devices=tuple(all_devices(self.device)))
-        yield self._loaded[name]
+        yield self._loaded[name].in_precision(precision)
 
 
 def python_function(verb: Verb) -> Callable[..., Any]:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from regard.events import Event, Note
 from regard.known import DEFAULT_CAUSAL_LM
-from regard.verbs.base import ModelName, Models, Texts, argument, model_option, verb
+from regard.verbs.base import (
+    DecodingPrecision,
+    ModelName,
+    Models,
+    Texts,
+    argument,
+    decoding_precision_option,
+    model_option,
+    verb,
+)
 from regard.verbs.tables import RowsRequest, open_texts
 
 if TYPE_CHECKING:
@@ -20,6 +29,7 @@ class ScoreRequest(RowsRequest):
         metavar="FILE",
     )
     model: ModelName = model_option(DEFAULT_CAUSAL_LM)
+    precision: DecodingPrecision = decoding_precision_option()
 
 
 @verb(ScoreRequest, result="regard.inference.likelihood:LineScores", formats=(".csv", ".json"), items="lines")
@@ -34,7 +44,7 @@ def score(request: ScoreRequest, models: Models) -> Generator[Event, None, LineS
     from regard.inference.likelihood import scoring_events
 
     rows = yield from open_texts(request.source, request)  # refused before the model is loaded
-    with models.use(request.model) as loaded:
+    with models.use(request.model, precision=request.precision) as loaded:
         result = yield from scoring_events(
             loaded.model, loaded.tokenizer, rows, missing=request.missing, name=request.model
         )

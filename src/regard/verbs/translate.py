@@ -31,7 +31,8 @@ TRACED = 50  # maximum number of texts with a trace, which keeps every step
 
 class TranslateRequest(RowsRequest):
     model: ModelName = argument(
-        help="A folder written by `regard train translate`, or the name of a built-in translator.", metavar="DIR"
+        help="A folder that `regard train translate` wrote, a Marian (OPUS-MT) or mBART, or a built-in translator.",
+        metavar="DIR",
     )
     source: TextOrFile = argument(
         help="A file with one text per line or a table, - for standard input, or a text of several words.",
@@ -40,6 +41,14 @@ class TranslateRequest(RowsRequest):
     num_beams: int = option(5, help="Number of beams; 1 is greedy search.", metavar="N", ge=1)
     num_return_sequences: int = option(1, help="Translations per text.", metavar="N", ge=1)
     length_penalty: float = option(1.0, help="Above 0 favors long translations.", metavar="P")
+    src_lang: str | None = option(
+        None, help="Language of the texts, for a translator of many languages: en_XX for mBART.", metavar="CODE"
+    )
+    tgt_lang: str | None = option(
+        None,
+        help="Language to translate into, for a translator of many: fr_XX for mBART, fra for OPUS-MT.",
+        metavar="CODE",
+    )
     target: list[str] = option(
         [],
         help="Read this translation of one text instead of searching: its log-probability and alignment. Repeatable.",
@@ -75,6 +84,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
     from regard.data.files import read_all_lines
     from regard.files.disk import replace_file
     from regard.inference.generation.beam_search import Beam
+    from regard.inference.translation.languages import check_target_language, with_languages
     from regard.inference.translation.result import TranslatedText, TranslationResult
     from regard.inference.translation.translator import check_has_attention, use_translator
 
@@ -88,6 +98,8 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
     )
     with ExitStack() as stack:
         translator = stack.enter_context(use_translator(models, request.model))
+        translator = with_languages(translator, request.src_lang, request.tgt_lang)
+        check_target_language(translator)
         if request.alignments is not None:
             check_has_attention(translator.model)
         rows = yield from _open_rows(request)

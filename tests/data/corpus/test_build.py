@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,8 +159,8 @@ from regard.text import Tokenizer
 source, folder, tokenizer, shards = sys.argv[1:]
 add = ShardWriter.add
 
-def kill(self, documents):
-    add(self, documents)
+def kill(self, *batch):
+    add(self, *batch)
     if len(list(Path(folder).glob("shard-*"))) == int(shards):
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -187,7 +188,7 @@ def test_a_second_call_does_nothing(
     source: Path, wordpiece: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = build_corpus(source, tmp_path / "out", tokenizer=wordpiece, shard_bytes=SMALL)
-    monkeypatch.setattr(module, "read_file_documents", None)
+    monkeypatch.setattr(module, "parse_documents", None)
     moved = source.rename(tmp_path / "moved.txt")
     again = build_corpus(moved, tmp_path / "out", tokenizer=wordpiece, shard_bytes=SMALL)
     assert again.counts == again.resumed == first.counts and again.json()["tokens_per_second"] == 0
@@ -351,8 +352,8 @@ def test_full_disk_is_reported(
 ) -> None:
     add = module.ShardWriter.add
 
-    def full(self: object, documents: list[list[list[int]]]) -> None:
-        add(self, documents)  # type: ignore[arg-type]
+    def full(*batch: Any) -> None:
+        add(*batch)
         if len(list((tmp_path / "out").glob("shard-*"))) == 2:
             raise OSError(28, "No space left on device")
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+import numpy as np
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.corpus import Document
-from regard.data.corpus import encoder as module
 from regard.data.corpus.encoder import CorpusEncoder, text_bytes
 from regard.text import Tokenizer
 
@@ -25,29 +24,34 @@ def encode_with_the_library(tokenizer: Tokenizer, texts: list[str]) -> list[list
     return [found.ids for found in pipeline.encode_batch(texts, add_special_tokens=False)]
 
 
+def encode(encoder: CorpusEncoder, sentences: list[str]) -> list[list[int]]:
+    ids, sizes = encoder.encode(sentences)
+    return [part.tolist() for part in np.split(ids, np.cumsum(sizes)[:-1])]
+
+
 @settings(deadline=None, max_examples=200)
 @given(texts=st.lists(TEXTS, min_size=1, max_size=8))
 def test_ids_equal_those_of_the_library(texts: list[str], wordpiece: Tokenizer, bpe: Tokenizer) -> None:
     clean = [text.encode("utf-8", "replace").decode() for text in texts]
-    for tokenizer, cores in ((wordpiece, 1), (wordpiece, 8), (bpe, 1)):
-        encoder = CorpusEncoder(tokenizer, cores=cores)
-        assert encoder._by_words is (tokenizer is wordpiece and cores == 1)
-        assert encoder.encode([clean])[0] == encode_with_the_library(tokenizer, clean)
+    for tokenizer in (wordpiece, bpe):
+        assert encode(CorpusEncoder(tokenizer), clean) == encode_with_the_library(tokenizer, clean)
 
 
 def test_unknown_pipelines_encode_whole_sentences(wordpiece: Tokenizer) -> None:
     pipeline = tokenizers.Tokenizer.from_str(wordpiece.files()["tokenizer.json"].decode())
     pipeline.add_tokens(["the river"])
     tokenizer = Tokenizer(pipeline, special_tokens={"unk_token": "[UNK]"})
-    encoder = CorpusEncoder(tokenizer, cores=1)
-    assert encoder.encode([["the river"], ["city", "the river"]]) == [[[150]], [[wordpiece.id("city")], [150]]]
+    assert encode(CorpusEncoder(tokenizer), ["the river", "city", "the river"]) == [
+        [150],
+        [wordpiece.id("city")],
+        [150],
+    ]
 
 
 def test_special_tokens_in_a_text_are_text(wordpiece: Tokenizer, bpe: Tokenizer) -> None:
-    for cores in (1, 8):
-        (ids,) = CorpusEncoder(wordpiece, cores=cores).encode([["[MASK] [SEP]"]])[0]
-        assert not {wordpiece.mask_token_id, wordpiece.sep_token_id} & set(ids)
-    (ids,) = CorpusEncoder(bpe).encode([["a<|endoftext|>"]])[0]
+    (ids,) = encode(CorpusEncoder(wordpiece), ["[MASK] [SEP]"])
+    assert not {wordpiece.mask_token_id, wordpiece.sep_token_id} & set(ids)
+    (ids,) = encode(CorpusEncoder(bpe), ["a<|endoftext|>"])
     assert bpe.eos_token_id not in ids and bpe.decode(ids) == "a<|endoftext|>"
 
 
@@ -56,16 +60,8 @@ def test_byte_level_tokens_include_the_space(wordpiece: Tokenizer, bpe: Tokenize
     assert CorpusEncoder(wordpiece).sentences(document) == ["One.", "Two.", "Three.", "Four.", "Five."]
     encoder = CorpusEncoder(bpe)
     assert encoder.sentences(document) == ["One.", "  Two.", " Three.", "\nFour.", " Five."]
-    ids = [number for sentence in encoder.encode([encoder.sentences(document)])[0] for number in sentence]
-    assert ids == bpe.encode("\n".join(document.paragraphs)).ids
-
-
-def test_word_cache_is_bounded(wordpiece: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WORDS", 10)
-    encoder = CorpusEncoder(wordpiece, cores=1)
-    for start in range(0, 100, 5):
-        encoder.encode([[f"river {number}" for number in range(start, start + 5)]])
-        assert len(encoder._words) <= 10 + 6
+    ids, _ = encoder.encode(encoder.sentences(document))
+    assert ids.tolist() == bpe.encode("\n".join(document.paragraphs)).ids
 
 
 def test_text_size_is_counted_in_utf_8_bytes() -> None:

@@ -19,9 +19,9 @@ def test_the_smallest_type_that_holds_every_id(vocabulary: int, size: int) -> No
 
 def test_batches_are_appended(tmp_path: Path) -> None:
     writer = ShardWriter(tmp_path, dtype=token_type(100), unknown=1)
-    writer.add([[[5, 6], [], [7]], [[]]])
-    writer.add([])
-    writer.add([[[1, 1, 9]]])
+    writer.add(np.array([5, 6, 7]), np.array([2, 0, 1, 0]), [3, 1])
+    writer.add(np.array([], dtype=np.int32), np.array([], dtype=np.int64), [])
+    writer.add(np.array([1, 1, 9]), np.array([3]), [1])
     record = writer.finish(paragraphs=4, size=30, next=(0, 3))
     assert record.counts == CorpusCounts(2, 4, 3, 6, 30, unknown=2, longest_sentence=3, dropped=2)
     assert ShardRecord.read(tmp_path) == record

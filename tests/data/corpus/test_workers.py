@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import os
 import signal
 import subprocess
@@ -11,11 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from regard.data.corpus import Corpus, CorpusProgress, build_corpus
-from regard.data.corpus import workers as module
 from regard.errors import InputError, RegardError
 from regard.text import Tokenizer
+from regard.worker_process import WorkerFailure, WorkerProcess
 from tests.data.corpus.test_build import SMALL, Stop, contents
 from tests.object_store import ObjectStore
 
@@ -88,22 +92,23 @@ def test_stopped_and_resumed_with_another_number(
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path
-from regard.data.corpus import build_corpus, workers
+from regard import worker_process
+from regard.data.corpus import build_corpus
 from regard.text import Tokenizer
 
 folder, tokenizer, shards, *sources = sys.argv[1:]
 started = []
-start = workers._Worker.__init__
+start = worker_process.start_process
 
-def note(self, remedy):
-    start(self, remedy)
-    started.append(self)
+def note(*arguments):
+    started.append(start(*arguments))
+    return started[-1]
 
-workers._Worker.__init__ = note
+worker_process.start_process = note
 
 def kill(progress):
     if len(list(Path(folder).glob("shard-*"))) >= int(shards):
-        print(*(worker._process.pid for worker in started), flush=True)
+        print(*(process.pid for process in started), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
 build_corpus(sources, folder, tokenizer=Tokenizer.open(Path(tokenizer)), shard_bytes=700, workers=2, on_progress=kill)
@@ -141,17 +146,16 @@ def test_a_worker_that_dies_is_reported_and_the_build_can_continue(
 ) -> None:
     out = tmp_path / "out"
     before = children()
-    send = module._Worker.send
+    send = WorkerProcess.send
 
-    def kill_first(self: module._Worker, message: tuple[int, object]) -> None:
-        number, job = message
-        if number == 4 and isinstance(job, module.PartJob):
-            self._process.kill()
-            self._process.wait()
+    def kill_first(self: WorkerProcess, message: tuple[int, object]) -> None:
+        if message[0] == 4:
+            self.process.kill()
+            self.process.wait()
         send(self, message)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module._Worker, "send", kill_first)
+        patch.setattr(WorkerProcess, "send", kill_first)
         with pytest.raises(RegardError, match=r"ended unexpectedly \(SIGKILL\).*the same command continues"):
             build_corpus(sources, out, tokenizer=wordpiece, shard_bytes=SMALL, workers=2)
     assert children() <= before and not list(out.glob(".parts*"))
@@ -174,16 +178,31 @@ def test_errors_are_the_same_as_in_one_process(sources: list[Path], wordpiece: T
 
 
 @pytest.mark.parametrize(
-    ("failure", "kind"),
-    [
-        (module.JobFailure("input", "m"), InputError),
-        (module.JobFailure("regard", "m"), RegardError),
-        (module.JobFailure("os", "m", errno=28), OSError),
-        (module.JobFailure("bug", "m", "trace"), RuntimeError),
-    ],
+    "error",
+    [InputError("m"), RegardError("m"), OSError(28, "m"), RuntimeError("m"), MemoryError()],
+    ids=lambda error: type(error).__name__,
 )
-def test_failures_of_workers_keep_their_kind(failure: module.JobFailure, kind: type[Exception]) -> None:
-    assert type(failure.error()) is kind
+def test_failures_of_workers_keep_their_kind(error: Exception) -> None:
+    found = WorkerFailure.of(error).error()
+    if isinstance(error, MemoryError):
+        assert type(found) is RegardError and "not enough memory" in str(found)
+    else:
+        assert type(found) is type(error) and str(found).endswith("m")
+    assert getattr(found, "errno", None) == getattr(error, "errno", None)
+
+
+@pytest.mark.parametrize("suffix", ["gz", "xz", "bz2", "zst"])
+def test_parts_of_compressed_files(
+    suffix: str, sources: list[Path], whole: dict[str, bytes], wordpiece: Tokenizer, tmp_path: Path
+) -> None:
+    """Each worker reads on in a file that it has open."""
+    pack = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstandard.compress}[suffix]
+    packed = [tmp_path / f"{number}.txt.{suffix}" for number in range(2)]
+    for path, source in zip(packed, sources, strict=True):
+        path.write_bytes(pack(source.read_bytes()))
+    build_corpus(packed, tmp_path / "out", tokenizer=wordpiece, shard_bytes=SMALL, workers=2)
+    found = contents(tmp_path / "out")
+    assert [file for file in found if found[file] != whole[file]] == ["manifest.json"]
 
 
 def test_sources_on_an_object_store(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from regard.data.examples import TextExample
 from regard.data.readers import read_text_examples
-from regard.data.readers.texts import TextTask
+from regard.data.readers.roles import TextTask
 from regard.errors import InputError
 
 Write = Callable[[str, str], Path]

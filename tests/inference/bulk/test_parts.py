@@ -16,7 +16,7 @@ import regard
 from regard.cli.app import run
 from regard.errors import InputError
 from regard.inference.bulk import parts
-from regard.inference.embedding.embedder import EmbeddingEngine
+from regard.inference.embedding.engine import EmbeddingEngine
 from regard.tasks.fine_tuned_model import save_fine_tuned
 from tests.inference.measure import embed_file
 from tests.object_store import ObjectStore

@@ -29,10 +29,11 @@ from regard.errors import InputError, RegardError
 from regard.inference.bulk import ray_engine
 from regard.inference.bulk.job import BulkProgress
 from regard.inference.bulk.ray_engine import RayCluster, ShardWorker, compute_on_ray
-from regard.inference.bulk.workers import ShardFailure, WorkerSetup
+from regard.inference.bulk.workers import WorkerSetup
 from regard.inference.embedding.bulk import EmbedTask
-from regard.inference.embedding.embedder import EmbeddingEngine
+from regard.inference.embedding.engine import EmbeddingEngine
 from regard.tasks.fine_tuned_model import save_fine_tuned
+from regard.worker_process import WorkerFailure
 from tests.inference.bulk import scripted
 from tests.inference.measure import embed_file
 from tests.object_store import ObjectStore
@@ -177,13 +178,13 @@ def test_errors_of_shards_are_one_line(ray: Any, monkeypatch: pytest.MonkeyPatch
 
 
 def test_errors_of_a_worker_are_one_line() -> None:
-    def failure(task: Any, rows: list[Any], expected: str = version("regard")) -> ShardFailure:
+    def failure(task: Any, rows: list[Any], expected: str = version("regard")) -> WorkerFailure:
         setup = WorkerSetup(task, torch.device("cpu"), torch.get_num_threads(), "highest")
         found = ShardWorker(setup, expected).compute(rows)
-        assert isinstance(found, ShardFailure)
+        assert isinstance(found, WorkerFailure)
         return found
 
-    assert failure(scripted.Scripted(), ["bad row"]) == ShardFailure("input", "bad row")
+    assert failure(scripted.Scripted(), ["bad row"]) == WorkerFailure("input", "bad row")
     bug = failure(scripted.Scripted(), ["bug"])
     assert (bug.kind, bug.message) == ("bug", "KeyError: 'bug'") and "Traceback" in bug.traceback
     absent = failure(scripted.Scripted("there is no folder m"), [1])

@@ -16,19 +16,20 @@ from typing import Any
 import pytest
 import torch
 
+from regard import worker_process
 from regard.device import all_devices
 from regard.errors import InputError, RegardError
 from regard.events import drain
-from regard.inference.bulk import workers
 from regard.inference.bulk.job import BulkProgress
-from regard.inference.bulk.workers import ShardFailure, compute_in_workers
+from regard.inference.bulk.workers import compute_in_workers
 from regard.inference.embedding import bulk as embedding
-from regard.inference.embedding.embedder import EmbeddingEngine
+from regard.inference.embedding.engine import EmbeddingEngine
 from regard.inference.load_model import load_model
 from regard.inference.prediction import bulk as prediction
 from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.tasks.prediction.inputs import open_input
 from regard.verbs.python import LocalModels
+from regard.worker_process import WorkerFailure
 from tests.inference.bulk.scripted import Scripted
 from tests.inference.measure import embed_file
 from tests.tasks.prediction.models import TASKS, random_model
@@ -53,13 +54,13 @@ def compute(shards: list[list[Any]], task: Any = None, count: int = 2) -> dict[i
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
     """The processes that were started; all have ended when the test ends."""
     found: list[subprocess.Popen[bytes]] = []
-    start = workers.start_process
+    start = worker_process.start_process
 
-    def start_process(count: int) -> subprocess.Popen[bytes]:
-        found.append(start(count))
+    def start_process(*arguments: Any) -> subprocess.Popen[bytes]:
+        found.append(start(*arguments))
         return found[-1]
 
-    monkeypatch.setattr(workers, "start_process", start_process)
+    monkeypatch.setattr(worker_process, "start_process", start_process)
     yield found
     assert all(process.returncode is not None for process in found)
 
@@ -89,9 +90,9 @@ def test_a_model_that_cannot_be_loaded_is_reported_once(started: list[Any]) -> N
 
 
 def test_an_unexpected_error_has_the_traceback_of_the_worker() -> None:
-    error = ShardFailure("bug", "KeyError: 'bug'", "Traceback").error()
+    error = WorkerFailure("bug", "KeyError: 'bug'", "Traceback").error()
     assert type(error) is RuntimeError and error.__notes__ == ["Traceback"]
-    assert type(ShardFailure("regard", "x").error()) is RegardError
+    assert type(WorkerFailure("regard", "x").error()) is RegardError
 
 
 def test_closing_ends_a_worker_that_computes(started: list[Any]) -> None:
@@ -182,7 +183,7 @@ def test_a_killed_worker_is_an_error_and_the_same_command_continues(
 def test_few_shards_start_no_process(
     file: Path, tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "start_process", lambda count: pytest.fail("a process was started"))
+    monkeypatch.setattr(worker_process, "start_process", lambda *_: pytest.fail("a process was started"))
     embed_file(file, tmp_path / "out.npy", model=tiny_bert_folder, shard_size=14, devices=TWO)
 
 
@@ -191,7 +192,7 @@ def test_a_model_in_memory_stays_in_this_process(
 ) -> None:
     import regard
 
-    monkeypatch.setattr(workers, "start_process", lambda count: pytest.fail("a process was started"))
+    monkeypatch.setattr(worker_process, "start_process", lambda *_: pytest.fail("a process was started"))
     monkeypatch.setattr("regard.device.all_devices", lambda name: CPUS)
     regard.embed(file, output=tmp_path / "out.npy", model=regard.load(tiny_bert_folder), shard_size=2)
 
@@ -203,13 +204,13 @@ import sys
 import torch
 import regard.device
 from regard.cli.app import run
-from regard.inference.bulk import workers
+from regard import worker_process
 from regard.inference.bulk.shards import OpenShard
 
-start, finish = workers.start_process, OpenShard.finish
+start, finish = worker_process.start_process, OpenShard.finish
 
-def start_process(count):
-    process = start(count)
+def start_process(*arguments):
+    process = start(*arguments)
     print(process.pid, flush=True)
     return process
 
@@ -218,7 +219,7 @@ def report(self):
     print("finished", flush=True)
 
 regard.device.all_devices = lambda name: [torch.device("cpu")] * 2
-workers.start_process, OpenShard.finish = start_process, report
+worker_process.start_process, OpenShard.finish = start_process, report
 sys.exit(run(sys.argv[1:]))
 """
 

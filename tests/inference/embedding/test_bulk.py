@@ -17,7 +17,7 @@ from regard.errors import InputError
 from regard.inference.bulk.job import BulkProgress
 from regard.inference.bulk.shards import ShardFolder
 from regard.inference.embedding import bulk
-from regard.inference.embedding.embedder import EmbeddingEngine
+from regard.inference.embedding.engine import EmbeddingEngine
 from tests.inference.measure import embed_file
 
 TEXTS = [f"the {word} film was {'so ' * (number % 7)}long" for number, word in enumerate(["good", "dull", "hot"] * 10)]

@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import regard
 from regard import Embedder
 from regard.errors import InputError
-from regard.inference.embedding.embedder import TokenVectors
+from regard.inference.embedding.engine import TokenVectors
 
 TEXTS = ["the film was funny", "dull", "they love it so", "no good", "a long dull way", "she said it was good"]
 LABELS = [1, 0, 1, 0, 0, 1]

@@ -13,7 +13,7 @@ from torch import nn
 
 import regard
 from regard.errors import InputError
-from regard.inference.embedding.embedder import EmbeddingEngine, TextError
+from regard.inference.embedding.engine import EmbeddingEngine, TextError
 from regard.text import Tokenizer
 
 TEXTS = [

@@ -12,7 +12,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from torch import nn
 
 from regard.errors import InputError
-from regard.inference.embedding.embedder import EmbeddingEngine, TextError
+from regard.inference.embedding.engine import EmbeddingEngine, TextError
 from regard.models import T5, Elmo, ElmoConfig, Gpt, GptConfig, T5Config
 from regard.text import Tokenizer
 

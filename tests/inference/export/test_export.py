@@ -85,7 +85,7 @@ def test_models_that_are_no_encoders_are_refused(tmp_path: Path, tmp_path_factor
     gpt = tiny_gpt(tmp_path_factory.mktemp("gpt"))
     for model in (gpt, "regard-digits", "regard-de-en", "regard-elmo"):
         for name in ("onnx", "sentence-transformers"):
-            with pytest.raises(InputError, match="cannot be exported; expected a BERT, a DistilBERT or a RoBERTa"):
+            with pytest.raises(InputError, match="cannot be exported; expected a BERT, a DistilBERT, a RoBERTa"):
                 regard.export(model, format=name, output=tmp_path / "export")
     assert list(tmp_path.iterdir()) == []
 

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import regard
-from regard.models import T5, Gpt, GptConfig, Llama, LlamaConfig, T5Config
+from regard.models import T5, Gpt, GptConfig, Llama, T5Config
+from regard.models.mistral import MistralConfig
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level
 
@@ -41,7 +42,7 @@ CHATML = (
 
 
 def chat_folder(folder: Path) -> Path:
-    """A Llama with a chat template; its tokenizer puts <s> before a text, and two tokens end one."""
+    """A Mistral with a chat template; its tokenizer puts <s> before a text, and two tokens end one."""
     folder.mkdir(parents=True, exist_ok=True)
     plain = byte_level(folder / "vocabulary", specials=["<s>", "</s>", "<|im_start|>", "<|im_end|>"], kind="gpt2")
     pipeline = tokenizers.Tokenizer.from_str(plain.files()["tokenizer.json"].decode())
@@ -50,7 +51,7 @@ def chat_folder(folder: Path) -> Path:
         single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 0)]
     )
     tokens = Tokenizer(pipeline, special_tokens={"bos_token": "<s>", "eos_token": "<|im_end|>"}, chat_template=CHATML)
-    config = LlamaConfig(
+    config = MistralConfig(
         vocab_size=tokens.size,
         hidden_size=24,
         num_hidden_layers=2,
@@ -58,6 +59,7 @@ def chat_folder(folder: Path) -> Path:
         num_key_value_heads=2,
         intermediate_size=40,
         max_position_embeddings=512,
+        sliding_window=8,
         bos_token_id=0,
         eos_token_id=1,
         other_eos_token_id=(3,),

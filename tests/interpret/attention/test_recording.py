@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import regard
 from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.maps import AttentionMaps
 from regard.interpret.attention.recording import record_attention
-from regard.models import Elmo, ElmoConfig, Seq2Seq, Transformer
+from regard.models import Deit, DeitConfig, Elmo, ElmoConfig, Seq2Seq, Transformer
 from regard.nn.recording import record
+from tests.inference.generation.folders import chat_folder
 from tests.interpret.conftest import Both, translator
 
 TEXT, SECOND = "the film was good, and so was the day", "we love it"
@@ -36,6 +39,8 @@ def weights_from_queries_and_keys(one: AttentionMaps) -> np.ndarray[Any, Any]:
         scores = scores + one.bias[:, distance + rows - 1]
     if one.causal:
         scores = np.where(distance > 0, -np.inf, scores)
+    for layer, window in enumerate(one.windows):
+        scores[layer] = np.where(abs(distance) > (columns if window is None else window), -np.inf, scores[layer])
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     result: np.ndarray[Any, Any] = powers / powers.sum(-1, keepdims=True)
     return result
@@ -59,6 +64,13 @@ def test_bert_with_a_text_pair(bert: Both) -> None:
     assert one.rows.tokens == tuple(encoding.tokens)
     assert one.rows.segments == tuple(encoding.segments)
     assert 0 < sum(one.rows.segments) < len(one.rows.tokens)
+
+
+def test_grouped_queries_and_windows(tmp_path: Path) -> None:
+    (one,) = record_attention(*regard.load(chat_folder(tmp_path)), TEXT).maps
+    assert one.windows == [7, 7] and one.weights.shape[1] == 4 and len(one.rows.tokens) > 9
+    np.testing.assert_allclose(weights_from_queries_and_keys(one), one.weights, atol=1e-5)
+    assert not one.weights[..., 8:, 0].any() and one.select(layer=2).windows == [7]
 
 
 def test_gpt_reads_a_pair_as_one_text(gpt: Both) -> None:
@@ -113,6 +125,15 @@ def test_t5_decodes_greedily(t5: Both) -> None:
     expected = [number for number in theirs[0].tolist()[1:] if number != 1]
     assert [t5.tokenizer.id(token) if token.startswith("<") else None for token in tokens][-1] == 1  # type: ignore[union-attr]
     assert found.texts[1] == t5.tokenizer.decode(expected).strip()  # type: ignore[union-attr]
+
+
+def test_deit_has_a_distillation_token() -> None:
+    small = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+    model = Deit(DeitConfig(image_size=(8, 12), patch_size=(4, 3), **small))
+    found = record_attention(model, None, image=ImageExample(np.zeros((16, 20, 3), np.uint8), None, "cat.png"))
+    assert found.grid == (2, 4) and found.maps[0].weights.shape == (2, 2, 10, 10)
+    assert found.maps[0].rows.tokens[:3] == ("[CLS]", "[DIST]", "1,1")
+    assert found.maps[0].rows.special == (True, True, *[False] * 8)
 
 
 def test_vit_equals_transformers(vit: Both) -> None:

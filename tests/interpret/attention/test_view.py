@@ -27,6 +27,7 @@ KEYS = {
 MAP_KEYS = {
     "kind", "layers", "heads", "rows", "columns", "row_words", "column_words", "row_segments", "column_segments",
     "row_special", "column_special", "weights", "q", "k", "q_step", "k_step", "scale", "bias", "causal",
+    "windows",
     "rollout", "rollout_largest", "flow", "flow_largest",
 }  # fmt: skip
 

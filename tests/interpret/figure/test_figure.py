@@ -155,7 +155,7 @@ def test_unsupported_models_are_rejected(subwords: Subwords, t5: Both, bert: Bot
     assert isinstance(lstm, Seq2Seq)
     with pytest.raises(InputError, match="no Transformer"):
         draw_figure(lstm, subwords, "a dog")
-    with pytest.raises(InputError, match="this is a T5"):
+    with pytest.raises(InputError, match="a T5 differs"):
         draw_figure(t5.ours, t5.tokenizer, "a dog")
     with pytest.raises(InputError, match="needs a masked-word head"):
         draw_figure(bert.ours, bert.tokenizer, "a dog")

@@ -10,7 +10,8 @@ import pytest
 import regard
 from regard.data.examples import TaggedExample
 from regard.errors import InputError
-from regard.inference.embedding.embedder import Embedder, EmbeddingEngine, load_engine
+from regard.inference.embedding.embedder import Embedder
+from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.interpret.probes import probe_heads as module
 from regard.interpret.probes.probe_heads import split_long_sentences, text_states, token_states, word_states
 from tests.inference.folders import tiny_gpt

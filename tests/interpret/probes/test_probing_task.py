@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from regard.data.examples import TaggedExample, TextExample
-from regard.inference.embedding.embedder import load_engine
+from regard.inference.embedding.engine import load_engine
 from regard.interpret.probes.layers import classification_task, tagging_task
 from regard.tasks.metrics import entity_scores, label_scores
 from tests.interpret.runs import finish

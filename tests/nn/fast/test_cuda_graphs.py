@@ -38,10 +38,13 @@ def decoder_of(model: Any) -> Any:
     return cuda_graphs._decoders[model][1]
 
 
+@pytest.mark.parametrize("name", ["gpt", "llama"])
 @pytest.mark.parametrize(("ids", "layout"), PROMPTS)
 @pytest.mark.parametrize("end", [None, 7, 11])
-def test_greedy_search_gives_the_same_tokens(ids: torch.Tensor, layout: Padded | None, end: int | None) -> None:
-    model = family("gpt")
+def test_greedy_search_gives_the_same_tokens(
+    name: str, ids: torch.Tensor, layout: Padded | None, end: int | None
+) -> None:
+    model = family(name)
     expected = greedy(model, ids, layout, end=end, max_new_tokens=30)
     with cuda_graph_mode("plain"):
         found = greedy(model, ids, layout, end=end, max_new_tokens=30)
@@ -50,10 +53,13 @@ def test_greedy_search_gives_the_same_tokens(ids: torch.Tensor, layout: Padded |
         assert sorted(decoder_of(model).steps) == [8, 16, 32]
 
 
+@pytest.mark.parametrize("name", ["gpt", "llama"])
 @pytest.mark.parametrize("sampling", [None, Sampling(), Sampling(temperature=0.7, top_k=9, top_p=0.9, min_p=0.01)])
 @pytest.mark.parametrize(("ids", "layout"), PROMPTS)
-def test_sampling_gives_the_same_tokens(sampling: Sampling | None, ids: torch.Tensor, layout: Padded | None) -> None:
-    model = family("gpt")
+def test_sampling_gives_the_same_tokens(
+    name: str, sampling: Sampling | None, ids: torch.Tensor, layout: Padded | None
+) -> None:
+    model = family(name)
     settings: dict[str, Any] = {"sampling": sampling, "end": 5, "max_new_tokens": 30, "seed": 3, "rows": [4, 0, 9]}
     expected = list(sample(model, ids, layout, **settings))
     with cuda_graph_mode("plain"):
@@ -145,11 +151,12 @@ def test_interleaved_generations_are_independent() -> None:
     "mode",
     ["plain", pytest.param("graphs", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))],
 )
-def test_threads_generate_independently(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["gpt", "llama"])
+def test_threads_generate_independently(name: str, mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU, each thread captures its own steps."""
     monkeypatch.setattr(cuda_graphs, "MIN_STEPS", 20)
     device = torch.device("cpu" if mode == "plain" else "cuda")
-    model, ids = family("gpt").to(device), PROMPTS[0][0].to(device)
+    model, ids = family(name).to(device), PROMPTS[0][0].to(device)
 
     def generate_tokens(seed: int, mode: Any) -> list[list[int | None]]:
         with cuda_graph_mode(mode):

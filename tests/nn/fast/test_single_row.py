@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.inference.generation.sampling import Sampling, sample
-from regard.models import Gpt, GptConfig
+from regard.models import Gpt, GptConfig, Llama, LlamaConfig
 from regard.nn import fast as fast_package
 from regard.nn.block import LayerConfig
 from regard.nn.cache import DecoderState
@@ -245,24 +245,35 @@ def test_programs_cover_all_outputs(outputs: int, inputs: int) -> None:
     assert rows == 1 or -(-outputs // rows) >= 264
 
 
-def tiny_gpt(kernel_device: torch.device, kind: torch.dtype = torch.float32) -> Gpt:
+SHAPE: dict[str, Any] = {
+    "vocab_size": 61,
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 96,
+    "max_position_embeddings": 300,
+}
+
+
+def tiny_gpt(kernel_device: torch.device) -> Gpt:
+    return with_random_weights(Gpt(GptConfig(**SHAPE))).to(kernel_device)
+
+
+def tiny_llama(kernel_device: torch.device) -> Llama:
+    """A Llama with grouped queries, a window in the second layer and an output layer of its own."""
+    more = {"num_attention_heads": 6, "num_key_value_heads": 2, "sliding_window": 20, "max_window_layers": 1}
+    return with_random_weights(Llama(LlamaConfig(**SHAPE | more))).to(kernel_device)
+
+
+def with_random_weights(model: Any) -> Any:
     torch.manual_seed(5)
-    shape: dict[str, Any] = {
-        "vocab_size": 61,
-        "hidden_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 3,
-        "intermediate_size": 96,
-        "max_position_embeddings": 300,
-    }
-    model = Gpt(GptConfig(**shape)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    return model.to(kernel_device, kind)
+    return model.eval()
 
 
-def generated_by(model: Gpt, ids: Tensor, mode: Any, count: int) -> tuple[Any, ...]:
+def generated_by(model: Any, ids: Tensor, mode: Any, count: int) -> tuple[Any, ...]:
     """Tokens by greedy search and by sampling, and the single-row kernels used."""
     settings: dict[str, Any] = {"end": None, "max_new_tokens": count}
     with cuda_graph_mode(mode):
@@ -282,10 +293,11 @@ def test_bursts_of_one_row_generate_the_same_tokens(kernel_device: torch.device)
 
 @pytest.mark.skipif(not CUDA, reason="CUDA graphs need a GPU")
 @pytest.mark.parametrize("rows", [1, 2])
-def test_captured_bursts_generate_the_same_tokens(rows: int) -> None:
+@pytest.mark.parametrize("new_model", [tiny_gpt, tiny_llama])
+def test_captured_bursts_generate_the_same_tokens(new_model: Callable[..., Any], rows: int) -> None:
     kernel_device = torch.device("cuda")
-    model, ids = tiny_gpt(kernel_device), torch.tensor([[3, 1, 4]] * rows, device=kernel_device)
+    model, ids = new_model(kernel_device), torch.tensor([[3, 1, 4]] * rows, device=kernel_device)
     expected = generated_by(model, ids, "off", 200)
     found = generated_by(model, ids, "graphs", 200)
-    assert isinstance(found[2], SingleRowKernels) == (rows == 1)
+    assert isinstance(found[2], SingleRowKernels) == (rows == 1 and isinstance(model, Gpt))
     assert found[:2] == expected[:2] == generated_by(model, ids, "graphs", 200)[:2]

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,6 +143,24 @@ def test_a_killed_model_process_is_restarted_and_the_others_go_on(server: Server
         assert set(other.result()) == {200}
     assert server.ask("/embed", {"inputs": TEXTS[0]})[0] == 200
     assert model_pid(server, EMBED) != pid and restarts(server) == before + 1
+
+
+@pytest.mark.slow
+def test_a_stopped_model_process_times_out_and_is_restarted(model_folders: dict[str, Path]) -> None:
+    """Its requests get 504, then 503, then answers; another model answers all the time."""
+    folders = [str(model_folders[name]) for name in (EMBED, GPT)]
+    with start_server(folders, "--request-timeout", "2") as server, ThreadPoolExecutor(1) as pool:
+        assert server.ask("/embed", {"inputs": TEXTS[0]})[0] == complete(server) == 200
+        os.kill(model_pid(server, EMBED), signal.SIGSTOP)
+        finished = False
+        other = pool.submit(lambda: {complete(server) for _ in iter(lambda: finished, True)})
+        statuses = []
+        end = time.monotonic() + 60
+        while statuses[-1:] != [200] and time.monotonic() < end:
+            statuses.append(server.ask("/embed", {"inputs": TEXTS[0]})[0])
+        finished = True
+        assert statuses[0] == 504 and statuses[-1] == 200 and set(statuses) <= {504, 503, 200}, statuses
+        assert other.result() == {200} and restarts(server) == 1
 
 
 def complete(server: ServerProcess) -> int:

@@ -17,7 +17,7 @@ FIRST, SECOND = 200, 300
 def check(found: dict[str, Any], *, growth_mb: float = 50) -> None:
     assert found["wrong"] == []  # no 5xx, no reset, no connection without an answer
     assert {"400", "401", "404", "413", "422"} <= set(found["statuses"])
-    assert found["growth MB"] < growth_mb, found["memory MB"]
+    assert found["growth MB"] < growth_mb, (found["memory MB"], found["growth MB by process"])
 
 
 def test_every_malformed_request_gets_an_answer(server: ServerProcess, model_folders: dict[str, Path]) -> None:

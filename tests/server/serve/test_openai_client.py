@@ -155,6 +155,20 @@ def test_a_stream_is_the_completion_in_pieces(client: Any, options: dict[str, An
     assert len({piece.id for piece in pieces}) == 1
 
 
+@pytest.mark.parametrize("options", [{}, {"n": 2, "temperature": 1.0, "seed": 3}, {"stop": ["e"]}, {"logprobs": 0}])
+def test_a_stream_with_logprobs_is_the_completion_in_pieces(client: Any, options: dict[str, Any]) -> None:
+    options = {"logprobs": 2, "max_tokens": 12, **options}
+    whole = complete(client, **options).choices
+    pieces = [piece.choices[0] for piece in complete(client, stream=True, **options)]
+    for choice in whole:
+        own = [piece for piece in pieces if piece.index == choice.index]
+        assert "".join(piece.text for piece in own) == choice.text and len(own) > 1
+        for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+            joined = [item for piece in own if piece.logprobs for item in getattr(piece.logprobs, name)]
+            assert joined == getattr(choice.logprobs, name)
+        assert own[-1].finish_reason == choice.finish_reason and own[-1].logprobs is None
+
+
 def test_a_stream_can_end_with_usage(client: Any) -> None:
     pieces = list(complete(client, stream=True, stream_options={"include_usage": True}))
     usage = complete(client).usage

@@ -11,16 +11,17 @@ import torch
 
 from regard.cli.app import run, verb_commands
 from regard.data.examples import ImageExample, TextExample
+from regard.data.image_processor import ImageProcessor
 from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.inference.load_model import load_model
 from regard.models import Vit, VitConfig
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
-from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
+from regard.tasks.image_classification import ImageClassifier, ImageTask
 from regard.training.doctor import CHECKS, DoctorFinding, examine, examine_data, examined_model, problems
 from regard.training.doctor.examine import ExaminedModel
 
-FRAME = ImageTransform(8, 8, 1)
+FRAME = ImageProcessor((8, 8), 1, (8, 8))
 
 
 def images(count: int, *, first: int = 0, size: tuple[int, ...] = (8, 8)) -> ExampleSet[ImageExample]:

@@ -10,14 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
+import regard
 from regard.cli.app import run
+from regard.data.image_processor import image_processor_of
+from regard.data.readers import read_image_examples
 from regard.errors import InputError
 from regard.events import Event, drain
+from regard.models import Deit, DeitConfig
 from regard.tasks.evaluation.evaluate import evaluate_model
-from regard.tasks.fine_tuned_model import load_fine_tuned
+from regard.tasks.fine_tuned_model import load_fine_tuned, predict
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.run import fine_tune
+from tests.inference.folders import tiny_clip
 
 SMALL = (
     "vision.hidden_size=16",
@@ -83,6 +89,48 @@ def test_a_fine_tuned_vit_is_fine_tuned_again(digits: Path, tmp_path: Path, one_
     one, two = (load_fine_tuned(tmp_path / name).model.state_dict() for name in ("one", "two"))
     changed = {name for name in one if not torch.equal(one[name], two[name])}
     assert changed == {"encoder.classifier.weight", "encoder.classifier.bias"}
+
+
+def test_a_distilled_deit_gets_one_new_classifier(digits: Path, tmp_path: Path, one_thread: None) -> None:
+    """Its two classifiers are those of another task; its preprocessing stays."""
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = DeitConfig(image_size=(8, 8), patch_size=(4, 4), num_channels=1, num_labels=5, **small)
+    torch.manual_seed(0)
+    regard.save(Deit(config), tmp_path / "deit")
+    settings = {"size": 10, "crop_size": 8, "do_center_crop": True, "image_mean": [0.3], "image_std": [0.2]}
+    (tmp_path / "deit" / "checksums.json").unlink()
+    (tmp_path / "deit" / "preprocessor_config.json").write_text(json.dumps(settings))
+    train = FineTuningConfig.load(
+        overrides=[
+            "training.batch_size=16",
+            "training.learning_rate=1e-2",
+            "training.num_epochs=20",
+            "vision.max_shift=0",
+        ]
+    )
+    fit("classify", str(digits), str(digits), model=str(tmp_path / "deit"), output=tmp_path / "run", config=train)
+    fine_tuned = load_fine_tuned(tmp_path / "run")
+    encoder: Any = fine_tuned.model.encoder
+    assert encoder.classifier.out_features == 2 and encoder.cls_classifier is encoder.distillation_classifier is None
+    processor = image_processor_of(encoder)
+    assert (processor.size, processor.do_center_crop, processor.image_mean) == ((10, 10), True, (0.3,))
+    found = drain(evaluate_model(fine_tuned, str(digits), name="run"))
+    assert found.metrics["accuracy"] > 90
+    theirs = transformers.DeiTForImageClassification.from_pretrained(tmp_path / "run").eval()
+    reader = transformers.DeiTImageProcessorPil.from_pretrained(tmp_path / "run")
+    example = read_image_examples(digits).examples[0]
+    with torch.no_grad():
+        pixels = reader(
+            images=example.pixels[None], return_tensors="pt", input_data_format="channels_first"
+        ).pixel_values
+        expected = theirs(pixels).logits.softmax(-1)[0].tolist()
+    (prediction,) = predict(fine_tuned, [example], device=torch.device("cpu"))
+    assert list(prediction["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_clip_takes_no_classes(digits: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a CLIP, which takes no classes"):
+        fit("classify", str(digits), str(digits), model=str(tiny_clip(tmp_path)), output=tmp_path / "run")
 
 
 def test_settings_that_do_not_fit_are_refused(digits: Path, tiny_bert_folder: Path, tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def test_written_settings_are_read_back(family: str, tmp_path: Path) -> None:
     options += ["optimizer.adam_betas=[0.0, 0.999]", "schedule.budget=1h 30m"]
     config = PretrainingConfig.read(family=family, overrides=options)
     assert PretrainingConfig.read(write_config(tmp_path, config.toml()), family=family) == config
-    assert ("[objective]" in config.toml()) == (family in ("bert", "t5"))
+    assert ("[objective]" in config.toml()) == (family in ("bert", "t5", "electra"))
 
 
 @given(
@@ -315,7 +315,7 @@ def test_the_example_configurations(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     family: str = tomllib.loads(text)["model"]["family"]
     config = PretrainingConfig.read(path, family=family)
-    assert [name for name in ("bert", "gpt", "t5", "elmo") if name in path.stem] == [family]
+    assert [name for name in ("bert", "gpt", "t5", "elmo", "electra") if name in path.stem] == [family]
     assert bool(config.schedule.max_steps) != bool(config.schedule.budget)
     rows = (config.data.tokens_per_micro_batch or config.data.tokens_per_batch) / config.data.max_length
     assert rows.is_integer()
@@ -325,7 +325,7 @@ def test_the_example_configurations(path: Path) -> None:
 def test_there_are_configurations() -> None:
     names = {path.stem for path in CONFIGS.glob("*.toml")}
     assert names >= {"bert-tiny", "bert-small-300s", "regard-bert", "bert-base", "gpt-tiny", "gpt2-small"}
-    assert names >= {"t5-tiny", "elmo-tiny"}
+    assert names >= {"t5-tiny", "elmo-tiny", "electra-tiny"}
 
 
 def test_old_names_are_refused_with_the_new_name_and_accepted_in_saved_files(tmp_path: Path) -> None:

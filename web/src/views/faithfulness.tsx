@@ -71,8 +71,9 @@ function pictureOf({ image, grid }: FaithfulnessPayload): PatchImage | null {
 }
 
 /** Of the integrated gradients of the two classes, over the patches. */
-function correlation({ integrated, integrated_other }: FaithfulnessPayload): number {
-  const [a, b] = [integrated.scores.slice(1), integrated_other?.scores.slice(1) ?? []];
+function correlation({ integrated, integrated_other, grid }: FaithfulnessPayload): number {
+  const [down, across] = grid ?? [0, 0];
+  const [a, b] = [integrated.scores.slice(-down * across), integrated_other?.scores.slice(-down * across) ?? []];
   const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
   const product = (x: readonly number[], y: readonly number[]) => mean(x.map((value, i) => (value - mean(x)) * (y[i]! - mean(y))));
   return product(a, b) / (Math.sqrt(product(a, a) * product(b, b)) || 1);

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,9 @@ from regard.data.corpus.folder import (
     tokenizer_files,
     tokenizer_paths,
 )
-from regard.data.corpus.parts import PositionedDocument, count_documents, next_part, positioned_documents, write_part
+from regard.data.corpus.parts import Part, PartReader, find_parts, write_part
 from regard.data.corpus.sentences import RULES
-from regard.data.corpus.workers import CountJob, PartJob, Workers
-from regard.data.prefetch import prefetch
+from regard.data.corpus.workers import PartJob, Workers
 from regard.errors import InputError
 from regard.events import Note, drain, map_events
 from regard.files import storage
@@ -104,10 +102,10 @@ def corpus_events(
             remedy = f"the finished shards are kept in {folder}: the same command continues"
             with ExitStack() as stack:
                 processes = stack.enter_context(Workers(workers, remedy=remedy)) if workers > 1 else None
-                total = _count(source_files.files, key, processes)
+                parts = _parts(source_files.files, key, shard_bytes)
                 tokenizer.save(folder / TOKENIZER)
                 started = time.perf_counter()
-                job = _Build(folder, source_files.files, encoder, key, shard_bytes, total)
+                job = _Build(folder, source_files.files, encoder, key, parts)
                 shards = yield from job.run(existing, processes)
             if list(map(storage.file_identity, source_files.files)) != states:
                 clear(folder)
@@ -141,53 +139,50 @@ def build_corpus(
 
 @dataclass(frozen=True)
 class _Build:
-    """One pass over the sources."""
+    """The shards of all parts."""
 
     folder: Path
     files: tuple[Source, ...]
     encoder: CorpusEncoder
     key: str
-    shard_bytes: int
-    documents: int  # in all sources
+    parts: list[Part]
 
     def run(
         self, existing: Sequence[ShardRecord], workers: Workers | None
     ) -> Generator[CorpusProgress, None, list[ShardRecord]]:
         """Write the missing shards; return the records of all shards."""
-        start = existing[-1].next if existing else (0, 0)
-        stream = positioned_documents(self.files, start, self.key)
-        shards = yield from (self._in_workers(existing, stream, workers) if workers else self._here(existing, stream))
+        done = existing[-1].next if existing else (0, 0)
+        parts = [part for part in self.parts if part.start.key >= done]
+        shards = yield from (self._in_workers(existing, parts, workers) if workers else self._here(existing, parts))
         if not shards:
             raise InputError("the corpus has no tokens: the tokenizer encodes every sentence as nothing")
         return shards
 
     def _here(
-        self, existing: Sequence[ShardRecord], stream: Iterator[PositionedDocument]
+        self, existing: Sequence[ShardRecord], parts: list[Part]
     ) -> Generator[CorpusProgress, None, list[ShardRecord]]:
         shards = list(existing)
         progress = self._progress(existing)
-        while (first := next(stream, None)) is not None:
-            part = next_part(chain([first], stream), self.shard_bytes)
-            with suppress(_NoTokens), replace_folder(shard_folder(self.folder, len(shards))) as staging:
-                record = yield from map_events(
-                    write_part(part, staging, self.encoder),
-                    lambda done, shards=shards: progress(shards, done.documents, done.tokens),  # type: ignore[misc]
-                )
-                if record is None:
-                    raise _NoTokens
-                shards.append(record)
+        with closing(PartReader()) as reader:
+            for part in parts:
+                documents = reader.read(part.files(self.files), part, self.key)
+                with suppress(_NoTokens), replace_folder(shard_folder(self.folder, len(shards))) as staging:
+                    record = yield from map_events(
+                        write_part(documents, part.end, staging, self.encoder),
+                        lambda done, shards=shards: progress(shards, done.documents, done.tokens),  # type: ignore[misc]
+                    )
+                    if record is None:
+                        raise _NoTokens
+                    shards.append(record)
         return shards
 
     def _in_workers(
-        self, existing: Sequence[ShardRecord], stream: Iterator[PositionedDocument], workers: Workers
+        self, existing: Sequence[ShardRecord], parts: list[Part], workers: Workers
     ) -> Generator[CorpusProgress, None, list[ShardRecord]]:
         shards = list(existing)
         progress = self._progress(existing)
-        with scratch_folder(self.folder / "parts") as scratch, ExitStack() as stack:
-            # A thread reads the text of a few parts ahead, so that no worker waits for it.
-            jobs = prefetch(self._jobs(stream, scratch))
-            stack.callback(jobs.close)
-            for number, record in enumerate(workers.results(jobs)):
+        with scratch_folder(self.folder / "parts") as scratch:
+            for number, record in enumerate(workers.results(self._jobs(parts, scratch))):
                 if record is not None:
                     with replace_folder(shard_folder(self.folder, len(shards))) as staging:
                         for file in (scratch / str(number)).iterdir():
@@ -196,22 +191,21 @@ class _Build:
                     yield progress(shards, 0, 0)
         return shards
 
-    def _jobs(self, stream: Iterator[PositionedDocument], scratch: Path) -> Iterator[PartJob]:
-        number = 0
-        while documents := tuple(next_part(stream, self.shard_bytes)):
+    def _jobs(self, parts: list[Part], scratch: Path) -> Iterator[PartJob]:
+        for number, part in enumerate(parts):
             staging = scratch / str(number)
             staging.mkdir()
-            yield PartJob(documents, staging, self.folder / TOKENIZER)
-            number += 1
+            yield PartJob(part.files(self.files), part, self.key, staging, self.folder / TOKENIZER)
 
     def _progress(self, existing: Sequence[ShardRecord]) -> Callable[[Sequence[ShardRecord], int, int], CorpusProgress]:
         resumed = sum(shard.counts.documents for shard in existing)
+        total = sum(part.documents for part in self.parts)
 
         def progress(shards: Sequence[ShardRecord], documents: int, tokens: int) -> CorpusProgress:
             """The finished shards, and so much of the next one."""
             done = sum(shard.counts.documents for shard in shards) + documents
             tokens += sum(shard.counts.tokens for shard in shards)
-            return CorpusProgress(min(done, self.documents), self.documents, resumed, tokens)
+            return CorpusProgress(min(done, total), total, resumed, tokens)
 
         return progress
 
@@ -220,18 +214,12 @@ class _NoTokens(Exception):
     """A part has no tokens, so there is no shard of it."""
 
 
-def _count(files: tuple[Source, ...], key: str, workers: Workers | None) -> int:
-    """Count the documents of all sources."""
-    counts = (
-        workers.results(CountJob(path, key) for path in files)
-        if workers
-        else (count_documents(path, key) for path in files)
-    )
-    count = sum(counts)
-    if not count:
-        names = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
-        raise InputError(f"the corpus is empty: there is no text in {names}; expected paragraphs, one per line")
-    return count
+def _parts(files: tuple[Source, ...], key: str, shard_bytes: int) -> list[Part]:
+    """The parts of all sources. Raises InputError if there is no text."""
+    if parts := find_parts(files, key, shard_bytes):
+        return parts
+    names = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
+    raise InputError(f"the corpus is empty: there is no text in {names}; expected paragraphs, one per line")
 
 
 def _report(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, content_suffix, is_glob, open_text
@@ -29,11 +29,12 @@ Source = Path | str  # a local file, or the address of one on an object store
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The nonblank paragraphs of a document, and the file and line (from 1) where it starts."""
+    """The nonblank paragraphs of a document, the file and line (from 1) where it starts, and the last line read."""
 
     source: Source
     line: int
     paragraphs: tuple[str, ...]
+    last_line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -91,51 +92,51 @@ def _files_of(path: str | os.PathLike[str]) -> list[Source]:
 
 def read_file_documents(path: Source, *, key: str = "text") -> Iterator[Document]:
     """Yield the documents of one file."""
-    if content_suffix(path) in JSON_LINES:
-        yield from _json_documents(path, key)
-    else:
-        yield from _text_documents(path)
-
-
-def _json_texts(path: Source, key: str) -> Iterator[tuple[int, str]]:
     with open_text(path) as lines:
-        for number, line in enumerate(lines, start=1):
-            where = f"{path} line {number}"
-            if line.strip():
-                yield number, string_at(parse_object(line, where), key, where)
+        yield from parse_documents(lines, path, key=key)
 
 
-def _json_documents(path: Source, key: str) -> Iterator[Document]:
-    for line, text in _json_texts(path, key):
-        stripped = (part.strip() for part in text.split("\n"))
+def parse_documents(lines: Iterator[str], path: Source, *, key: str, number: int = 0) -> Iterator[Document]:
+    """Yield the documents in the lines of a file, of which `number` were read before."""
+    numbered = enumerate(lines, start=number + 1)
+    return (
+        _json_documents(numbered, path, key) if content_suffix(path) in JSON_LINES else _text_documents(numbered, path)
+    )
+
+
+def _json_documents(lines: Iterable[tuple[int, str]], path: Source, key: str) -> Iterator[Document]:
+    for number, line in lines:
+        if not line.strip():
+            continue
+        where = f"{path} line {number}"
+        stripped = (part.strip() for part in string_at(parse_object(line, where), key, where).split("\n"))
         if paragraphs := tuple(filter(None, stripped)):
-            yield Document(path, line, paragraphs)
+            yield Document(path, number, paragraphs, number)
 
 
-def _text_documents(path: Source) -> Iterator[Document]:
+def _text_documents(lines: Iterable[tuple[int, str]], path: Source) -> Iterator[Document]:
     paragraphs: list[str] = []
-    first = size = 0
-    with open_text(path) as lines:
-        for number, line in enumerate(lines, start=1):
-            if "\0" in line:
+    first = size = number = 0
+    for number, line in lines:
+        if "\0" in line:
+            raise InputError(
+                f"{path} line {number} contains a NUL character: expected UTF-8 text, so convert a file in another "
+                "encoding (iconv -f UTF-16 -t UTF-8), and leave out files that are not text"
+            )
+        if paragraph := line.strip():
+            first = first if paragraphs else number
+            paragraphs.append(paragraph)
+            size += len(paragraph)
+            if size > MAX_CHARACTERS:
                 raise InputError(
-                    f"{path} line {number} contains a NUL character: expected UTF-8 text, so convert a file in another "
-                    "encoding (iconv -f UTF-16 -t UTF-8), and leave out files that are not text"
+                    f"{path} line {number}: the document that starts at line {first} has more than "
+                    f"{MAX_CHARACTERS:,} characters; put a blank line between documents"
                 )
-            if paragraph := line.strip():
-                first = first if paragraphs else number
-                paragraphs.append(paragraph)
-                size += len(paragraph)
-                if size > MAX_CHARACTERS:
-                    raise InputError(
-                        f"{path} line {number}: the document that starts at line {first} has more than "
-                        f"{MAX_CHARACTERS:,} characters; put a blank line between documents"
-                    )
-            elif paragraphs:
-                yield Document(path, first, tuple(paragraphs))
-                paragraphs, size = [], 0
+        elif paragraphs:
+            yield Document(path, first, tuple(paragraphs), number)
+            paragraphs, size = [], 0
     if paragraphs:
-        yield Document(path, first, tuple(paragraphs))
+        yield Document(path, first, tuple(paragraphs), number)
 
 
 def _is_text(path: Source) -> bool:

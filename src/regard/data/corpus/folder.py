@@ -50,6 +50,7 @@ SHARD_FILES = (TOKENS, SENTENCES, DOCUMENTS, RECORD)
 SHARD = re.compile(r"shard-(\d{6,})")
 CORPUS_NAMES = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{VOCABULARY}|{SHARD.pattern}|\..+\.partial(\.\w+)?")
 Ids = NDArray[Any]
+Sizes = NDArray[np.int64]
 Count = Annotated[int, Field(strict=True, ge=0)]
 FileState = tuple[Count, str]  # size, SHA-256
 
@@ -111,22 +112,22 @@ class ShardWriter:
     def tokens(self) -> int:
         return self._sentences[-1]
 
-    def add(self, documents: Iterable[list[list[int]]]) -> None:
-        """Add documents (lists of sentences); sentences without tokens and documents without sentences are dropped."""
-        flat: list[int] = []
-        for document in documents:
-            sentences = [sentence for sentence in document if sentence]
-            self._dropped += len(document) - len(sentences)
-            for sentence in sentences:
-                flat += sentence
-                self._longest = max(self._longest, len(sentence))
-                self._sentences.append(self._sentences[-1] + len(sentence))
-            if sentences:
-                self._documents.append(self._documents[-1] + len(sentences))
-        ids = np.array(flat, dtype=self._dtype)
+    def add(self, ids: Ids, sizes: Sizes, counts: Sequence[int]) -> None:
+        """Add documents: the ids of their sentences, the number of ids of each, and how many each document has.
+
+        Sentences without tokens and documents without sentences are dropped.
+        """
+        kept = sizes > 0
+        ends = self.tokens + np.cumsum(sizes[kept])
+        documents = np.repeat(np.arange(len(counts)), counts)
+        lengths = np.bincount(documents[kept], minlength=len(counts))
+        self._sentences.frombytes(ends.astype(np.int64).tobytes())
+        self._documents.frombytes((self._documents[-1] + np.cumsum(lengths[lengths > 0])).astype(np.int64).tobytes())
+        self._dropped += int((~kept).sum())
+        self._longest = max(self._longest, int(sizes.max(initial=0)))
         if self._unknown is not None:
             self._unknowns += int((ids == self._unknown).sum())
-        self._file.write(ids.tobytes())
+        self._file.write(ids.astype(self._dtype).tobytes())
 
     def finish(self, *, paragraphs: int, size: int, next: tuple[int, int]) -> ShardRecord:
         """Write the offsets and the record. `size` is in bytes of text; `next` is where the next shard starts."""

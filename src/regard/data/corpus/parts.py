@@ -1,45 +1,110 @@
-"""The parts of a text: the documents of one shard, and how a shard is written from them.
+"""The parts of a text: where the documents of each shard are, and how a shard is written from them.
 
-Where a part ends depends on the text alone, so a corpus has the same parts whoever encodes them.
+Where a part ends depends on the text alone, so a corpus has the same parts whoever encodes them, and any process can
+read a part without the text before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice, repeat
 from pathlib import Path
+from typing import IO
 
-from regard.data.corpus.documents import Document, Source, read_file_documents
+from regard.data.compression import DAMAGE
+from regard.data.corpus.documents import Document, Source, parse_documents
 from regard.data.corpus.encoder import CorpusEncoder, text_bytes
 from regard.data.corpus.folder import ShardRecord, ShardWriter, token_type
+from regard.data.files import damaged, decode_lines, display_name, open_bytes
+from regard.errors import InputError
 
 BATCH = 1 << 20  # bytes of text to encode at once
-Position = tuple[int, int]  # index of a source, and the number of its documents that are done
-PositionedDocument = tuple[Document, Position]  # with the position after it
 
 
-def positioned_documents(files: tuple[Source, ...], start: Position, key: str) -> Iterator[PositionedDocument]:
-    """Yield the documents after `start`, each with the position after it."""
-    for source in range(start[0], len(files)):
-        skip = start[1] if source == start[0] else 0
-        for number, document in islice(enumerate(read_file_documents(files[source], key=key), start=1), skip, None):
-            yield document, (source, number)
+@dataclass(frozen=True)
+class Position:
+    """A place between two documents: the index of a source, and how much of it is before."""
+
+    source: int = 0
+    documents: int = 0
+    lines: int = 0
+    bytes: int = 0  # decompressed
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The source and the documents, which name the position in the record of a shard."""
+        return self.source, self.documents
 
 
-def next_part(stream: Iterator[PositionedDocument], shard_bytes: int) -> Iterator[PositionedDocument]:
-    """Take documents from a stream until they have `shard_bytes` bytes of text."""
-    size = 0
-    for document, position in stream:
-        yield document, position
-        size += text_bytes(document)
-        if size >= shard_bytes:
-            return
+@dataclass(frozen=True)
+class Part:
+    """Documents that follow each other; they may go on into other sources."""
+
+    start: Position
+    end: Position
+    documents: int
+
+    def files(self, sources: Sequence[Source]) -> tuple[Source, ...]:
+        """Those of all sources that hold the part."""
+        return tuple(sources[self.start.source : self.end.source + 1])
 
 
-def count_documents(path: Source, key: str) -> int:
-    """Count the documents of a file. Reading it to its end finds a damaged line before hours of encoding."""
-    return sum(1 for _ in read_file_documents(path, key=key))
+def find_parts(files: Sequence[Source], key: str, shard_bytes: int) -> list[Part]:
+    """Divide the sources into parts with `shard_bytes` bytes of text.
+
+    Reads them to their end, which finds a damaged line before hours of encoding.
+    """
+    parts: list[Part] = []
+    start = end = Position()
+    documents = size = 0
+    for source, path in enumerate(files):
+        with open_bytes(path) as file:
+            found = parse_documents(decode_lines(file, display_name(path)), path, key=key)
+            for number, document in enumerate(found, start=1):
+                documents += 1
+                size += text_bytes(document)
+                if size >= shard_bytes:
+                    end = Position(source, number, document.last_line, file.seek(0, os.SEEK_CUR))
+                    parts.append(Part(start, end, documents))
+                    start, documents, size = end, 0, 0
+            if documents:
+                end = Position(source, number, document.last_line, file.seek(0, os.SEEK_CUR))
+    if documents:
+        parts.append(Part(start, end, documents))
+    return parts
+
+
+class PartReader:
+    """Reads parts. A file stays open for the next part, so that a compressed one is decompressed only once."""
+
+    def __init__(self) -> None:
+        self._path: Source | None = None
+        self._file: IO[bytes] | None = None
+        self._open = ExitStack()
+
+    def read(self, files: Sequence[Source], part: Part, key: str) -> Iterator[Document]:
+        """Yield the documents of a part; `files` are those that hold it."""
+        starts = chain([part.start], repeat(Position()))
+        documents = chain.from_iterable(map(self._documents, files, starts, repeat(key)))
+        return islice(documents, part.documents)
+
+    def close(self) -> None:
+        self._open.close()
+        self._path = self._file = None
+
+    def _documents(self, path: Source, start: Position, key: str) -> Iterator[Document]:
+        if self._file is None or self._path != path or self._file.seek(0, os.SEEK_CUR) > start.bytes:
+            self.close()
+            self._path, self._file = path, self._open.enter_context(open_bytes(path))
+        try:
+            self._file.seek(start.bytes)
+        except DAMAGE as error:
+            raise InputError(damaged(path, error)) from None
+        lines = decode_lines(self._file, display_name(path), number=start.lines)
+        return parse_documents(lines, path, key=key, number=start.lines)
 
 
 @dataclass(frozen=True)
@@ -51,26 +116,30 @@ class PartProgress:
 
 
 def write_part(
-    part: Iterator[PositionedDocument], folder: Path, encoder: CorpusEncoder
+    documents: Iterator[Document], end: Position, folder: Path, encoder: CorpusEncoder
 ) -> Generator[PartProgress, None, ShardRecord | None]:
-    """Encode a part and write its shard into an empty folder; return None if it has no tokens."""
+    """Encode the documents of a part that ends at `end` and write its shard into an empty folder.
+
+    Returns None if it has no tokens.
+    """
     writer = ShardWriter(folder, dtype=token_type(encoder.vocabulary), unknown=encoder.unknown)
     try:
-        batch: list[list[str]] = []
-        paragraphs = size = pending = documents = 0
-        position = (0, 0)
-        for document, position in part:  # noqa: B007 (used after the loop)
-            batch.append(encoder.sentences(document))
-            documents += 1
-            paragraphs += len(document.paragraphs)
-            document_bytes = text_bytes(document)
-            size, pending = size + document_bytes, pending + document_bytes
-            if pending >= BATCH:
-                writer.add(encoder.encode(batch))
-                batch, pending = [], 0
-                yield PartProgress(documents, writer.tokens)
-        writer.add(encoder.encode(batch))
-        yield PartProgress(documents, writer.tokens)
-        return writer.finish(paragraphs=paragraphs, size=size, next=position) if writer.tokens else None
+        sentences: list[str] = []
+        counts: list[int] = []  # sentences of each document in this batch
+        done = paragraphs = size = pending = 0
+        for document in chain(documents, [None]):
+            if document is not None:
+                found = encoder.sentences(document)
+                sentences += found
+                counts.append(len(found))
+                done += 1
+                paragraphs += len(document.paragraphs)
+                document_bytes = text_bytes(document)
+                size, pending = size + document_bytes, pending + document_bytes
+            if document is None or pending >= BATCH:
+                writer.add(*encoder.encode(sentences), counts)
+                sentences, counts, pending = [], [], 0
+                yield PartProgress(done, writer.tokens)
+        return writer.finish(paragraphs=paragraphs, size=size, next=end.key) if writer.tokens else None
     finally:
         writer.close()

@@ -7,23 +7,14 @@ worker outlives that process for long.
 
 from __future__ import annotations
 
-import os
-import signal
-import traceback
-from multiprocessing.connection import Connection
-from pathlib import Path
-
-from regard.data.corpus.encoder import CorpusEncoder
-from regard.data.corpus.workers import JobFailure
-from regard.errors import InputError, RegardError
+from regard.data.corpus.workers import WorkerState
+from regard.worker_process import WorkerFailure, take_pipes
 
 
 def main() -> None:
     """Do jobs until the standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it handles Ctrl-C
-    received, replies = Connection(os.dup(0), writable=False), Connection(os.dup(1), readable=False)
-    os.dup2(2, 1)  # whatever is printed goes to stderr
-    state: dict[Path, CorpusEncoder] = {}
+    received, replies = take_pipes()
+    state = WorkerState()
     while True:
         try:
             number, job = received.recv()
@@ -31,12 +22,8 @@ def main() -> None:
             return
         try:
             reply = job.run(state)
-        except OSError as error:
-            reply = JobFailure("os", error.strerror or str(error), errno=error.errno)
-        except RegardError as error:
-            reply = JobFailure("input" if isinstance(error, InputError) else "regard", str(error))
         except Exception as error:
-            reply = JobFailure("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
+            reply = WorkerFailure.of(error)
         try:
             replies.send((number, reply))
         except BrokenPipeError:

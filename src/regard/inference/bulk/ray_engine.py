@@ -18,7 +18,7 @@ import signal
 import socket
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -26,7 +26,8 @@ import torch
 
 from regard.errors import InputError, RegardError
 from regard.inference.bulk.shards import Block
-from regard.inference.bulk.workers import IN_FLIGHT, Compute, ShardFailure, ShardTask, WorkerSetup
+from regard.inference.bulk.workers import IN_FLIGHT, Compute, ShardTask, WorkerSetup
+from regard.worker_process import WorkerFailure
 
 ATTEMPTS = 6  # of a shard whose worker dies; a shard that needs too much memory would be repeated forever
 CONNECT_SECONDS = 10
@@ -66,7 +67,7 @@ def compute_on_ray(
         workers = [actor.remote(setup, version("regard")) for _ in range(num_workers)]
         # Only a worker that has loaded the model gets shards: one that waits for a node keeps none from the others.
         pending: dict[Any, tuple[Any, int | None]] = {worker.load.remote(): (worker, None) for worker in workers}
-        waiting, exhausted, failures = iter(shards), False, dict[int, ShardFailure]()
+        waiting, exhausted, failures = iter(shards), False, dict[int, WorkerFailure]()
         try:
             while True:
                 numbers = [number for _, number in pending.values() if number is not None]
@@ -76,7 +77,7 @@ def compute_on_ray(
                 (ready,), _ = ray.wait(list(pending), num_returns=1)
                 worker, number = pending.pop(ready)
                 result = _get(ray, ready, number, remedy)
-                if isinstance(result, ShardFailure):
+                if isinstance(result, WorkerFailure):
                     if number is None:
                         raise result.error()
                     failures[number] = result
@@ -85,7 +86,7 @@ def compute_on_ray(
                     if shard is not None:
                         pending[worker.compute.remote(list(shard[1]))] = worker, shard[0]
                     exhausted = shard is None
-                if number is not None and not isinstance(result, ShardFailure):
+                if number is not None and not isinstance(result, WorkerFailure):
                     for block in result:
                         yield number, block
                     yield number, None
@@ -104,7 +105,7 @@ class ShardWorker:
         self._setup, self._expected = setup, expected_version
         self._compute: Compute | None = None
 
-    def load(self) -> ShardFailure | None:
+    def load(self) -> WorkerFailure | None:
         """Load the model, unless it is loaded."""
         try:
             if self._compute is None:
@@ -112,21 +113,21 @@ class ShardWorker:
                     raise InputError(f"this node has regard {found}, expected {self._expected}; install the same one")
                 self._compute = self._setup.load()
         except Exception as error:
-            failure = ShardFailure.of(error)
+            failure = WorkerFailure.of(error)
             where = f"Ray node {_node()}: {failure.message}"
             if failure.kind == "input" and self._expected == version("regard"):
                 where += " (the model must be at the same path on every node)"
-            return ShardFailure(failure.kind, where, failure.traceback)
+            return replace(failure, message=where)
         return None
 
-    def compute(self, rows: list[Any]) -> list[Block] | ShardFailure:
+    def compute(self, rows: list[Any]) -> list[Block] | WorkerFailure:
         if failure := self.load():
             return failure
         assert self._compute is not None
         try:
             return [item for item in self._compute(iter(rows)) if isinstance(item, dict)]
         except Exception as error:
-            return ShardFailure.of(error)
+            return WorkerFailure.of(error)
 
 
 def import_ray() -> Any:
@@ -219,7 +220,7 @@ def _get(ray: Any, ready: Any, number: int | None, remedy: str) -> Any:
         if "No module named 'regard'" in str(error):
             raise InputError("a Ray node has no regard; install the same version on every node") from error
         what = "a Ray worker could not load the model" if number is None else f"shard {number} could not be computed"
-        return ShardFailure(
+        return WorkerFailure(
             "regard",
             f"{what}: its worker ended unexpectedly {ATTEMPTS} times ({type(error).__name__}); there may be too little "
             f"memory; {remedy}",

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import threading
 import warnings
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 
+from regard.worker_process import WorkerFailure, take_pipes
+
 
 def main() -> None:
     """Compute shards until the standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it handles Ctrl-C
     warnings.simplefilter("ignore")  # it has loaded the same model and shown them
-    received, replies = _take_pipes()
+    received, replies = take_pipes()
     messages: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_receive, args=(received, messages), daemon=True).start()
     number = None
@@ -35,21 +35,11 @@ def main() -> None:
             except BrokenPipeError:
                 raise
             except Exception as error:
-                replies.send((number, _failure(error)))
+                replies.send((number, WorkerFailure.of(error)))
     except BrokenPipeError:  # nobody reads the replies any more
         os._exit(1)
     except Exception as error:  # the model could not be loaded
-        replies.send((None, _failure(error)))
-
-
-def _take_pipes() -> tuple[Connection, Connection]:
-    """The pipes for messages. Whatever else reads from standard input finds nothing, and prints go to stderr."""
-    received, replies = Connection(os.dup(0), writable=False), Connection(os.dup(1), readable=False)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    return received, replies
+        replies.send((None, WorkerFailure.of(error)))
 
 
 def _receive(received: Connection, messages: SimpleQueue[bytes]) -> None:
@@ -59,12 +49,6 @@ def _receive(received: Connection, messages: SimpleQueue[bytes]) -> None:
             messages.put(received.recv_bytes())
         except (EOFError, OSError):
             os._exit(0)
-
-
-def _failure(error: Exception) -> object:
-    from regard.inference.bulk.workers import ShardFailure
-
-    return ShardFailure.of(error)
 
 
 if __name__ == "__main__":

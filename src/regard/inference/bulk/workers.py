@@ -1,33 +1,27 @@
 """Several devices at a time: one worker process per device, each with its own copy of the model, computes whole shards.
 
 This process reads the rows, sends them and receives the blocks; it alone writes files. A worker is the program
-`regard.inference.bulk.worker`, so a script of the user is not run a second time. Messages are pickled, and only those
-of a worker that this process has started, over its own pipes, are unpickled.
+`regard.inference.bulk.worker`.
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.errors import InputError, RegardError
+from regard.errors import InputError
 from regard.inference.bulk.shards import Block, Manifest, fingerprint, is_identified_by_files
 from regard.inference.load_model import load_model
+from regard.worker_process import WorkerFailure, WorkerProcess
 
 IN_FLIGHT = 2  # shards per worker: the one that it computes, and the next
-WAIT = 10.0  # seconds for a worker to end before it is killed
 Compute = Callable[[Iterator[Any]], Iterator[Block | int]]
 
 
@@ -78,29 +72,6 @@ class WorkerSetup:
         return self.task.load(self.device)
 
 
-@dataclass(frozen=True)
-class ShardFailure:
-    """An exception in a worker."""
-
-    kind: Literal["input", "regard", "bug"]
-    message: str
-    traceback: str = ""
-
-    @staticmethod
-    def of(error: Exception) -> ShardFailure:
-        if isinstance(error, RegardError):
-            return ShardFailure("input" if isinstance(error, InputError) else "regard", str(error))
-        return ShardFailure("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
-
-    def error(self) -> Exception:
-        """The exception for the user, with the same message as in one process."""
-        if self.kind == "bug":
-            error = RuntimeError(self.message)
-            error.add_note(self.traceback)
-            return error
-        return InputError(self.message) if self.kind == "input" else RegardError(self.message)
-
-
 def compute_in_workers(
     task: ShardTask,
     devices: Sequence[torch.device],
@@ -117,7 +88,7 @@ def compute_in_workers(
     """
     workers: list[Worker] = []
     waiting = iter(shards)
-    failures: dict[int, ShardFailure] = {}
+    failures: dict[int, WorkerFailure] = {}
     try:
         for device in devices:
             workers.append(Worker(device, count=len(devices), remedy=remedy))
@@ -128,13 +99,13 @@ def compute_in_workers(
         while any(number < min(failures, default=number + 1) for worker in workers for number in worker.in_flight):
             for worker in _ready([worker for worker in workers if worker.in_flight]):
                 number, item = worker.receive()
-                if isinstance(item, ShardFailure):
+                if isinstance(item, WorkerFailure):
                     if number is None:
                         raise item.error()
                     failures[number] = item
                 elif item is None and not failures:
                     worker.send_shard(next(waiting, None))
-                if not isinstance(item, ShardFailure):
+                if not isinstance(item, WorkerFailure):
                     assert number is not None
                     yield number, item
         if failures:
@@ -146,24 +117,20 @@ def compute_in_workers(
             worker.kill()
 
 
-class Worker:
+class Worker(WorkerProcess):
     """A worker process; `in_flight` are the shards that it has not finished."""
 
     def __init__(self, device: torch.device, *, count: int, remedy: str) -> None:
-        self.device, self.remedy = device, remedy
+        self.device = device
         self.in_flight: list[int] = []
-        self.process = start_process(count)
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self._sender = Connection(os.dup(self.process.stdin.fileno()), readable=False)
-        self.receiver = Connection(os.dup(self.process.stdout.fileno()), writable=False)
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-    def send(self, message: object) -> None:
-        try:
-            self._sender.send(message)
-        except BrokenPipeError:
-            raise self._died() from None
+        # The tokenizer would take all cores in each worker.
+        threads = os.environ.get("RAYON_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // count))
+        super().__init__(
+            "regard.inference.bulk.worker",
+            name=f"the worker process for {device}",
+            advice=f"there may be too little memory; {remedy}",
+            environment={"RAYON_NUM_THREADS": threads},
+        )
 
     def send_shard(self, shard: tuple[int, Iterator[Any]] | None) -> None:
         """Send a shard for the worker to compute; None: there is no other."""
@@ -172,57 +139,12 @@ class Worker:
             self.in_flight.append(number)
             self.send((number, list(rows)))
 
-    def receive(self) -> tuple[int | None, Block | int | ShardFailure | None]:
+    def receive(self) -> tuple[int | None, Block | int | WorkerFailure | None]:
         """The next message of the worker."""
-        try:
-            number, item = self.receiver.recv()
-        except (EOFError, OSError):
-            raise self._died() from None
-        if item is None or (isinstance(item, ShardFailure) and number is not None):
+        number, item = super().receive()
+        if item is None or (isinstance(item, WorkerFailure) and number is not None):
             self.in_flight.remove(number)
         return number, item
-
-    def finish(self) -> None:
-        """Let the worker end, and wait for it."""
-        self._sender.close()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(WAIT)
-
-    def kill(self) -> None:
-        """End the worker now, if it is still running."""
-        self._sender.close()
-        self.receiver.close()
-        self.process.kill()
-        self.process.wait()
-
-    def _died(self) -> RegardError:
-        try:
-            code = self.process.wait(WAIT)
-        except subprocess.TimeoutExpired:
-            code = 0
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return RegardError(
-            f"the worker process for {self.device} ended unexpectedly ({how}); there may be too little memory; "
-            f"{self.remedy}"
-        )
-
-
-def start_process(count: int) -> subprocess.Popen[bytes]:
-    """Start one of `count` workers. Ctrl-C in a terminal does not reach it: this process ends it."""
-    # It imports the same modules as this process, and -P keeps those of the current folder out.
-    path = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry))
-    threads = str(max(1, (os.cpu_count() or 1) // count))  # of the tokenizer, which would take all cores in each worker
-    environment = {"RAYON_NUM_THREADS": threads, **os.environ, "PYTHONPATH": path}
-    command = [sys.executable, "-P", "-m", "regard.inference.bulk.worker"]
-    try:
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment, process_group=0
-        )
-    except OSError as error:
-        raise RegardError(
-            f"a worker process could not be started ({error.strerror or error}); end other processes, or choose one "
-            "device with --device"
-        ) from error
 
 
 def _ready(workers: Sequence[Worker]) -> list[Worker]:

@@ -44,7 +44,7 @@ from regard.inference.bulk.ray_engine import RayCluster
 from regard.inference.bulk.shards import Block, manifest, pack_json
 from regard.inference.bulk.workers import Compute, ModelFiles
 from regard.inference.embedding import outputs
-from regard.inference.embedding.embedder import EmbeddingEngine, LongTexts, TextError, load_engine
+from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, TextError, load_engine
 from regard.render.result import Result
 from regard.wording import count_of
 

@@ -23,7 +23,7 @@ from regard.errors import InputError, RegardError
 from regard.events import Event, Note
 from regard.files.disk import finish_save, replace_folder
 from regard.files.output_folder import OutputManifest, refuse_foreign_content
-from regard.inference.embedding.embedder import EmbeddingEngine, load_engine
+from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.inference.embedding.sentence_transformers import read_sentence_settings, sentence_files
 from regard.inference.export.onnx import require_onnx, run_onnx, write_onnx
 from regard.inference.export.result import ExportResult

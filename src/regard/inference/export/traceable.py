@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from regard.inference.embedding.embedder import EmbeddingEngine
+from regard.inference.embedding.engine import EmbeddingEngine
 from regard.models.family import can
 from regard.nn.masks import Padded
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
@@ -127,7 +127,7 @@ def traceable_task(fine_tuned: FineTunedModel) -> TraceableModel:
 
 def input_names(encoder: Any) -> tuple[str, ...]:
     """The names of the tensors that an encoder reads, as in transformers."""
-    segments = can(encoder, "segments") and encoder.config.type_vocab_size > 0
+    segments = can(encoder, "segments") and encoder.embedding.num_segments > 0
     return ("input_ids", "attention_mask", *(("token_type_ids",) if segments else ()))
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regard.errors import InputError, RegardError
 from regard.events import drain
-from regard.inference.generation.decoder import Decoder, StateT, fast_decoder
+from regard.inference.generation.decoder import Decoder, StateT, TokenConstraints, fast_decoder
 from regard.nn.masks import Padded
 from regard.nn.training import evaluation_mode
 
@@ -106,6 +106,7 @@ def beam_search_steps(
 ) -> Generator[int, None, list[list[Hypothesis]]]:
     """Like `beam_search`; yields the number of each step."""
     check_max_new_tokens(max_new_tokens)
+    constraints = TokenConstraints.of(model)
     with evaluation_mode(model):
         model = fast_decoder(model, ids.device, steps=max_new_tokens)
         logits, state = model.start(ids, layout)
@@ -113,7 +114,8 @@ def beam_search_steps(
         rows = [_Row(number, beam, end) for number in range(len(logits))]
         active, totals = rows, logits.new_zeros(len(logits), 1, dtype=torch.float32)
         for step in range(1, max_new_tokens + 1):
-            ranked = _ranked(logits, totals, 2 * beam.num_beams)
+            logits = constraints.force(logits, step)
+            ranked = _ranked(logits, totals, 2 * beam.num_beams, constraints)
             moves = [
                 row.advance(found, step, last=step == max_new_tokens) for row, found in zip(active, ranked, strict=True)
             ]
@@ -151,13 +153,14 @@ def greedy_search(
 ) -> list[Hypothesis]:
     """The likeliest token at each step, for each row. A score is the mean log-probability of the tokens."""
     check_max_new_tokens(max_new_tokens)
+    constraints = TokenConstraints.of(model)
     with evaluation_mode(model):
         logits, state = model.start(ids, layout)
         model = fast_decoder(model, ids.device, steps=max_new_tokens)
         generated: list[list[int]] = [[] for _ in range(len(logits))]
         sums, active = [0.0] * len(generated), list(range(len(generated)))
         for step in range(1, max_new_tokens + 1):
-            tokens, values = _argmax(logits)
+            tokens, values = _argmax(constraints.force(logits, step), constraints)
             going = []
             for position, (row, token, value) in enumerate(zip(active, tokens.tolist(), values.tolist(), strict=True)):
                 generated[row].append(token)
@@ -212,7 +215,7 @@ class _Row:
         width = self.beam.num_beams
         stops = [last or one.token == self.end for one in found]
         ended = [one for one, stop in zip(found[:width], stops, strict=False) if stop and one.total > -math.inf]
-        going = [one for one, stop in zip(found, stops, strict=True) if not stop][:width]
+        going = [one for one, stop in zip(found, stops, strict=True) if not stop and one.total > -math.inf][:width]
         new = [self._hypothesis(one, step) for one in ended]
         self.ended = sorted([*self.ended, *new], key=lambda one: -one.score)[:width]
         self.paths = [(self.paths[one.slot], one.token) for one in going]
@@ -234,13 +237,13 @@ class _Row:
         return Hypothesis(tuple(reversed(generated)), one.total, score, finished)
 
 
-def _ranked(logits: Tensor, totals: Tensor, count: int) -> list[list[Continuation]]:
+def _ranked(logits: Tensor, totals: Tensor, count: int, constraints: TokenConstraints) -> list[list[Continuation]]:
     """The best `count` continuations of each row, best first. Logits (B * beams, V), totals (B, beams)."""
     rows, vocabulary = len(totals), logits.shape[-1]
     each = min(count, vocabulary)
     # The best overall are among the best of each prefix, so only those are summed.
     scores = logits.float()
-    best, tokens = chunked_top_k(scores, each)
+    best, tokens = chunked_top_k(constraints.suppress(scores), each)
     sums = (best - scores.logsumexp(-1, keepdim=True)).view(rows, -1, each) + totals[:, :, None]
     values, indices = sums.view(rows, -1).topk(min(count, sums[0].numel()))
     chosen = tokens.view(rows, -1).gather(1, indices)
@@ -250,10 +253,10 @@ def _ranked(logits: Tensor, totals: Tensor, count: int) -> list[list[Continuatio
     return [[Continuation(*one) for one in zip(*row, strict=True)] for row in lists]
 
 
-def _argmax(logits: Tensor) -> tuple[Tensor, Tensor]:
+def _argmax(logits: Tensor, constraints: TokenConstraints) -> tuple[Tensor, Tensor]:
     """The likeliest token of each row and its log-probability."""
     scores = logits.float()
-    best, tokens = chunked_top_k(scores, 1)
+    best, tokens = chunked_top_k(constraints.suppress(scores), 1)
     values = (scores - best).exp_().sum(-1).log_().neg_()
     check_finite(values)
     return tokens[:, 0], values

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import torch
@@ -68,6 +69,32 @@ def as_decoder(model: nn.Module) -> Decoder[ReorderableState]:
             "use a GPT-2 or a T5, or a Transformer or a Seq2Seq to translate"
         )
     return cast("Decoder[ReorderableState]", model)
+
+
+@dataclass(frozen=True)
+class TokenConstraints:
+    """The token that a search must choose first, and those that it must not choose."""
+
+    forced_first: int | None = None
+    suppressed: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, model: object) -> TokenConstraints:
+        return cls(getattr(model, "forced_first", None), getattr(model, "suppressed", ()))
+
+    def force(self, logits: Tensor, step: int) -> Tensor:
+        """The logits (B, V) of a step, counted from 1; only the forced token has a probability where there is one."""
+        if self.forced_first is None or step > 1:
+            return logits
+        forced = torch.full_like(logits, -torch.inf)
+        forced[:, self.forced_first] = 0.0
+        return forced
+
+    def suppress(self, logits: Tensor) -> Tensor:
+        """The logits (B, V) with -inf for the suppressed tokens."""
+        if not self.suppressed:
+            return logits
+        return logits.index_fill(-1, torch.tensor(self.suppressed, device=logits.device), -torch.inf)
 
 
 class _PackedWeights:
@@ -148,5 +175,15 @@ class _FastDecoder(Generic[StateT]):
                 logits, state = self.model.step(tokens, state)
                 return logits, state
         hidden = self.fused_step(self.model.embed_next(tokens, state)[:, 0], state)
+        return self.logits(hidden), state
+
+    def extend(self, tokens: Tensor, state: Any) -> Tensor:
+        """`CausalDecoder.extend`."""
+        with self.packing:
+            hidden: Tensor = self.model.extend(tokens, state)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
         with self.output:
-            return self.model.logits(hidden), state
+            logits: Tensor = self.model.logits(hidden)
+        return logits

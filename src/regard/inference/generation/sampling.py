@@ -15,14 +15,16 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from regard.inference.generation.assisted import assist
 from regard.inference.generation.beam_search import check_finite, check_max_new_tokens, chunked_top_k
-from regard.inference.generation.decoder import Decoder, StateT, cuda_graph_decoder, fast_decoder
+from regard.inference.generation.decoder import Decoder, StateT, TokenConstraints, cuda_graph_decoder, fast_decoder
 from regard.nn.cache import DecoderState
+from regard.nn.causal_decoder import CausalDecoder
 from regard.nn.masks import Padded
 from regard.nn.training import eval_mode
 
@@ -44,21 +46,27 @@ def sample(
     prompt_ids: Sequence[Sequence[int]] | None = None,
     finished: Collection[int] = (),
     trace: Trace | None = None,
+    assistant: CausalDecoder | None = None,
+    start: Callable[[Any, Tensor], tuple[Tensor, Any]] | None = None,
 ) -> Iterator[list[int | None]]:
     """Yield the next token of each row, step by step; None for a finished row. Without `sampling` the search is greedy.
 
     `rows` are the numbers of the rows for their random numbers (default: from 0). `prompt_ids` are the tokens of each
     row that count for the repetition penalty. Rows whose positions the caller adds to `finished` are not continued.
+    For a single row, an `assistant` drafts tokens (see `assisted`). `start(model, ids)` reads the prompts in place of
+    the model, as `PromptCache` does.
     """
     check_max_new_tokens(max_new_tokens)
     sampling = sampling or Sampling(temperature=0.0)
-    with eval_mode(model):
+    constraints = TokenConstraints.of(model)
+    with eval_mode(model), eval_mode(assistant):
         with torch.inference_mode():
-            logits, state = model.start(ids, layout)
+            logits, state = model.start(ids, layout) if start is None else start(model, ids)
             used = _used_tokens(logits, prompt_ids) if sampling.repetition_penalty != 1 else None
         active = list(range(len(logits)))
         numbers = active if rows is None else list(rows)
-        if used is None and trace is None and max_new_tokens > 1 and isinstance(state, DecoderState):
+        single_steps = used is not None or trace is not None or assistant is not None or max_new_tokens == 1
+        if not single_steps and isinstance(state, DecoderState):
             graph_decoder = cuda_graph_decoder(
                 model, state, max_new_tokens=max_new_tokens, choose=_chooser(sampling), kind=sampling
             )
@@ -68,10 +76,14 @@ def sample(
                     graph_decoder, state, logits, sampling, chances_at, end, max_new_tokens, finished
                 )
                 return
-        argmax_only = sampling.temperature == 0 and used is None and trace is None
+        argmax_only = sampling.temperature == 0 and used is None and trace is None and not constraints.suppressed
         model = fast_decoder(model, ids.device, steps=max_new_tokens, argmax_only=argmax_only)
+        if assistant is not None:
+            with torch.inference_mode():
+                model, state = assist(model, assistant, ids, state, steps=max_new_tokens - 1)
         for step in range(1, max_new_tokens + 1):
             with torch.inference_mode():
+                logits = constraints.suppress(constraints.force(logits, step))
                 chances = _chances(seed, [numbers[position] for position in active], step)
                 tokens = _choice(sampling, logits, used, chances)
                 next_tokens: list[int] = tokens.tolist()

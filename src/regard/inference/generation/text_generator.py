@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
@@ -19,9 +19,11 @@ from regard.events import drain
 from regard.inference.causal_lm import begin_token, prompt_ids
 from regard.inference.generation.beam_search import Beam, beam_search_steps, check_max_new_tokens
 from regard.inference.generation.decoder import Decoder, ReorderableState, as_decoder
+from regard.inference.generation.prompt_cache import PromptCache
 from regard.inference.generation.sampling import Sampling, sample
 from regard.inference.generation.trace import Trace
 from regard.models.family import can, describe_model
+from regard.nn.causal_decoder import CausalDecoder
 from regard.text import Tokenizer
 from regard.text.tokenizer import readable_token
 
@@ -143,7 +145,8 @@ class TextGenerator:
 class GenerationStream:
     """Texts being generated: iterate for pieces (index of the text, new text); `texts` holds the texts so far.
 
-    Without `sampling` the search is greedy.
+    Without `sampling` the search is greedy. An `assistant`, for which `check_assistant` holds, makes generation faster
+    and does not change the texts; so does a `prompt_cache`, which a single text uses.
     """
 
     def __init__(
@@ -156,14 +159,22 @@ class GenerationStream:
         seed: int = 0,
         stop_strings: Sequence[str] = (),
         trace: Trace | None = None,
+        assistant: CausalDecoder | None = None,
+        prompt_cache: PromptCache | None = None,
     ) -> None:
         self.texts = [GeneratedText() for _ in range(num_return_sequences)]
         self._generator, self._prompt, self._stop_strings = generator, prompt, stop_strings
-        self._sampling, self._seed, self._trace = sampling, seed, trace
+        self._sampling, self._seed, self._trace, self._assistant = sampling, seed, trace, assistant
+        self._prompt_cache = prompt_cache if num_return_sequences == 1 else None
+        self._state: object = None
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        for first in range(0, len(self.texts), BATCH):
-            yield from self._batch(range(first, min(first + BATCH, len(self.texts))))
+        batch = BATCH if self._assistant is None else 1
+        for first in range(0, len(self.texts), batch):
+            yield from self._batch(range(first, min(first + batch, len(self.texts))))
+        if self._prompt_cache is not None:
+            read = [*self._prompt.ids, *self.texts[0].tokens[:-1]]
+            self._prompt_cache.keep(self._generator.model, read, self._state)
 
     def _batch(self, rows: Sequence[int]) -> Iterator[tuple[int, str]]:
         generator, prompt = self._generator, self._prompt
@@ -181,6 +192,8 @@ class GenerationStream:
             prompt_ids=[before] * len(rows),
             finished=finished,
             trace=self._trace,
+            assistant=self._assistant,
+            start=None if self._prompt_cache is None else self._start,
         )
         for tokens in steps:
             for position, token in enumerate(tokens):
@@ -191,6 +204,11 @@ class GenerationStream:
         for row, stream in zip(rows, streams, strict=True):
             if piece := self._close(row, stream, "length"):
                 yield row, piece
+
+    def _start(self, model: Any, ids: Tensor) -> tuple[Tensor, Any]:
+        assert self._prompt_cache is not None
+        logits, self._state = self._prompt_cache.start(model, ids)
+        return logits, self._state
 
     def _take(self, row: int, stream: TextStream, token: int) -> str:
         """Add a token to a text and return the new text that is final."""

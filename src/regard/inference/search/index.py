@@ -22,7 +22,7 @@ from regard.files.disk import replace_folder
 from regard.files.output_folder import lock_folder
 from regard.inference.bulk.shards import weights_digest
 from regard.inference.embedding.bulk import embed_events
-from regard.inference.embedding.embedder import EmbeddingEngine, LongTexts, load_engine
+from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, load_engine
 from regard.inference.search.bm25 import find_words, fuse_ranks, search_bm25, words_of
 from regard.inference.search.documents import Documents, DocumentTexts, IndexedText, write_documents
 from regard.inference.search.exact import Positions, Ranking, Vectors

@@ -1,4 +1,4 @@
-"""Subword tokenizers of source and target: byte-level BPE trained on the pairs, one joint or two separate ones.
+"""Subword tokenizers of source and target: byte-level BPE trained on the pairs, or those of a published translator.
 
 Texts are encoded with a leading space, so that a word has the same pieces at the start of a sentence as inside it.
 Byte-level BPE is lossless, so decoded text needs no detokenizer.
@@ -7,7 +7,7 @@ Byte-level BPE is lossless, so decoded text needs no detokenizer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 import tokenizers
@@ -16,18 +16,27 @@ from regard.data.corpus.vocabulary import SizeError, train_tokenizer
 from regard.data.translation_pairs import TranslationPair
 from regard.errors import InputError
 from regard.text import Tokenizer
+from regard.text.marian import MarianTokenizer, Side
 
 BEGIN, PAD = "<|begin|>", "<|pad|>"
-SIDES = ("source", "target")
+SIDES: tuple[Side, Side] = ("source", "target")
 MIN_VOCAB_SIZE = 260
 
 
 @dataclass(frozen=True, eq=False)
 class Subwords:
-    """The tokenizers of source and target; the same one if they are joint."""
+    """The tokenizers of source and target; the same one if they are joint.
+
+    A source is encoded with the `source_prefix` before it and the `source_suffix`, by default the end token, after it;
+    a target begins with the `target_prefix` and ends with the end token.
+    """
 
     source: Tokenizer
     target: Tokenizer
+    _: KW_ONLY
+    source_prefix: tuple[int, ...] = ()
+    source_suffix: tuple[int, ...] | None = None
+    target_prefix: tuple[int, ...] = ()
 
     @property
     def joint(self) -> bool:
@@ -48,11 +57,17 @@ class Subwords:
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of texts to translate, with an end token."""
-        return _ids(self.source, texts)
+        suffix = (_role(self.source, "eos"),) if self.source_suffix is None else self.source_suffix
+        return [[*self.source_prefix, *ids, *suffix] for ids in _ids(self.source, texts)]
+
+    def text_positions(self, source: Sequence[int]) -> slice:
+        """Where the text is in the ids of a source, without prefix and suffix."""
+        suffix = 1 if self.source_suffix is None else len(self.source_suffix)
+        return slice(len(self.source_prefix), len(source) - suffix)
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of translations, with an end token."""
-        return _ids(self.target, texts)
+        return [[*self.target_prefix, *ids, self.end] for ids in _ids(self.target, texts)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of a translation's ids."""
@@ -60,7 +75,7 @@ class Subwords:
 
     def files(self) -> dict[str, bytes]:
         """The files of a folder that `open` can read, by name."""
-        if self.joint:
+        if self.joint or isinstance(self.target, MarianTokenizer):
             return self.target.files()
         return {
             f"{side}/{name}": data
@@ -71,6 +86,8 @@ class Subwords:
     @classmethod
     def open(cls, folder: Path) -> Subwords:
         """Read the files of a folder."""
+        if (folder / "source.spm").is_file():
+            return cls(*(MarianTokenizer.open_side(folder, side) for side in SIDES))
         if Tokenizer.exists(folder):
             joint = Tokenizer.open(folder)
             subwords = cls(joint, joint)
@@ -121,9 +138,8 @@ def _train_bpe(texts: Sequence[str], size: int, exact: bool) -> Tokenizer:
 
 
 def _ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    end = _role(tokenizer, "eos")
     ids, _ = tokenizer.ids_batch([f" {text.strip()}" for text in texts], add_special_tokens=False)
-    return [[*row, end] for row in ids]
+    return ids
 
 
 def _role(tokenizer: Tokenizer, role: str) -> int:

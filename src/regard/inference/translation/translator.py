@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints import loading
+from regard.checkpoints.configs import is_translator
 from regard.checkpoints.files import TRANSLATION
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_model, write_model
@@ -27,6 +28,7 @@ from regard.files.json_files import json_bytes, read_json
 from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
 from regard.inference.generation.decoder import as_decoder, reuse_packed_weights
 from regard.inference.translation.language import LANGUAGE, LanguageProfile
+from regard.inference.translation.languages import with_languages
 from regard.inference.translation.subwords import Subwords, word_indices
 from regard.models.family import can, describe_model
 from regard.nn.masks import Padded
@@ -144,8 +146,10 @@ def save_translator(translator: Translator, folder: Path, *, files: Mapping[str,
 def require_translator(name_or_path: str | os.PathLike[str]) -> Path:
     """The folder of a translator; raises InputError for other models."""
     folder = loading.find_folder(name_or_path)
-    if not (folder / TRANSLATION).is_file():
-        raise InputError(f"{folder}: no {TRANSLATION}; expected a folder that `regard train translate` wrote")
+    if not is_translator(folder):
+        raise InputError(
+            f"{folder}: no {TRANSLATION}; expected a folder that `regard train translate` wrote, or a Marian or mBART"
+        )
     return folder
 
 
@@ -155,7 +159,9 @@ def translator_of(loaded: LoadedModel) -> Translator:
         found: Translator = loaded.translator
         return found
     if not isinstance(loaded.tokenizer, Subwords):
-        raise InputError(f"{loaded.name} does not translate; expected a folder that `regard train translate` wrote")
+        raise InputError(
+            f"{loaded.name} does not translate; expected a folder that `regard train translate` wrote, or a Marian"
+        )
     model = as_translation_model(loaded.model)
     return Translator(model, loaded.tokenizer, default_alignment_heads(model))
 
@@ -168,18 +174,21 @@ def use_translator(models: Models, name: str) -> Iterator[Translator]:
 
 
 def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
-    """Load a folder written by `regard train translate`, or a built-in translator."""
+    """Load a folder written by `regard train translate`, a Marian or mBART folder, or a built-in translator."""
     folder = require_translator(name_or_path)
-    alignment_heads = _read_alignment_heads(folder / TRANSLATION)
+    is_own = (folder / TRANSLATION).is_file()
+    chosen_heads = _read_alignment_heads(folder / TRANSLATION) if is_own else None
     model, subwords = as_translation_model(read_model(folder)), Subwords.open(folder)
+    alignment_heads = chosen_heads or default_alignment_heads(model)
     for side, rows, size in zip(
         ("source", "target"), model.vocab_sizes, (subwords.source.size, subwords.target.size), strict=True
     ):
-        if rows != size:
+        if rows != size if is_own else rows < size:  # published embeddings may have additional rows
             raise InputError(
                 f"{folder}: the model has {rows:,} {side} tokens and the tokenizer {size:,}; copy the folder again"
             )
-    return Translator(model.to(device).eval(), subwords, alignment_heads, LanguageProfile.open(folder))
+    translator = Translator(model.to(device).eval(), subwords, alignment_heads, LanguageProfile.open(folder))
+    return translator if is_own else with_languages(translator)
 
 
 def _read_alignment_heads(path: Path) -> AlignmentHeads:
@@ -220,7 +229,7 @@ class AlignmentHeads:
 class Alignment:
     """`weights[j][i]` is the attention of target word j to source word i; the weights of a word sum to 1.
 
-    `outside[j]` is the attention to the end token of the source, before normalization.
+    `outside[j]` is the attention to the special tokens of the source, before normalization.
     """
 
     source: list[str]
@@ -241,7 +250,8 @@ def default_alignment_heads(model: TranslationModel) -> AlignmentHeads:
     """The mean of all heads of the second-to-last layer, or the attention of a recurrent model."""
     if can(model, "recurrent"):
         return AlignmentHeads(1, (0,))
-    return AlignmentHeads(max(model.config.num_hidden_layers - 1, 1), tuple(range(model.config.num_attention_heads)))
+    layers = model.decoder.layers
+    return AlignmentHeads(max(len(layers) - 1, 1), tuple(range(layers[0].cross.heads)))
 
 
 def has_attention(model: TranslationModel) -> bool:
@@ -262,19 +272,21 @@ def align(
     """Align a text with a translation, given by its `ids` without an end token."""
     check_has_attention(model)
     source = subwords.encode_sources([text])[0]
-    pieces = [*source[:-1]], [*ids]
+    inside = subwords.text_positions(source)
+    first = len(subwords.target_prefix) if tuple(ids[: len(subwords.target_prefix)]) == subwords.target_prefix else 0
+    pieces = source[inside], [*ids][first:]
     words = subwords.source.decode(pieces[0]).split(), subwords.target.decode(pieces[1]).split()
     if not words[0] or not words[1]:
         return Alignment(words[0], words[1], [], [])
-    attention = _cross_attention(model, source, [*ids, subwords.end], alignment_heads)[: len(ids)]
+    attention = _cross_attention(model, source, [*ids, subwords.end], alignment_heads)[first : len(ids)]
     # The pieces of a target word are averaged, the pieces of a source word are summed.
     rows = torch.zeros(len(words[1]), attention.shape[1], dtype=attention.dtype)
     target_words = torch.tensor(word_indices(subwords.target, pieces[1]))
     rows.index_add_(0, target_words, attention)
     rows = rows / torch.bincount(target_words, minlength=len(rows))[:, None].clamp(min=1)
     weights = torch.zeros(len(rows), len(words[0]), dtype=attention.dtype)
-    weights.index_add_(1, torch.tensor(word_indices(subwords.source, pieces[0])), rows[:, :-1])
-    outside = rows[:, -1]
+    weights.index_add_(1, torch.tensor(word_indices(subwords.source, pieces[0])), rows[:, inside])
+    outside = rows.sum(1) - rows[:, inside].sum(1)
     weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
     return Alignment(*words, weights.tolist(), outside.tolist())
 

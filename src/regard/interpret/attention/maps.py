@@ -64,7 +64,8 @@ class AttentionMaps(BaseModel):
     """All maps of one kind: `weights` (L, H, T, S), with rows that sum to 1.
 
     `query` (L, H, T, D) and `key` (L, H, S, D) are None if the score is not their product, as in additive attention.
-    Otherwise weights = softmax(scale * query . key + bias), over the tokens up to the row's own if `causal`. `bias`
+    Otherwise weights = softmax(scale * query . key + bias), over the tokens up to the row's own if `causal`, and in a
+    layer with one of the `windows` over tokens up to that distance. `bias`
     (H, T + S - 1) depends on the distance alone, as in T5: the bias of row i and column j is at j - i + T - 1.
     `is_self_attention`: tokens exchange information through these maps only, so that rollout and flow apply.
     """
@@ -82,6 +83,7 @@ class AttentionMaps(BaseModel):
     query: Floats | None = Field(exclude=True)
     key: Floats | None = Field(exclude=True)
     bias: Floats | None = Field(default=None, exclude=True)
+    windows: list[int | None] = Field(default=[], exclude=True)  # of the layers; empty: none has one
     is_self_attention: bool = Field(default=False, exclude=True)
 
     @property
@@ -101,7 +103,8 @@ class AttentionMaps(BaseModel):
         arrays: dict[str, Any] = {
             name: None if array is None else array[layers, heads] for name, array in chosen.items()
         }
-        return self.model_copy(update={"layers": self.layers[layers], "heads": self.heads[heads], **arrays})
+        chosen_layers = {"layers": self.layers[layers], "windows": self.windows[layers]}
+        return self.model_copy(update={**chosen_layers, "heads": self.heads[heads], **arrays})
 
     def check(self, layer: int | None, head: int | None) -> int | None:
         """The number of the layer, from 1; raises InputError for a layer or a head that does not exist."""
@@ -234,6 +237,7 @@ def maps_from_tape(
         query=_stack(tape.queries(site, part)) if is_product else None,
         key=_stack(tape.keys(site, part)) if is_product else None,
         bias=None if first.bias is None else _by_distance(first.bias),
+        windows=[tape.calls[one][0].attention.window for one in sites],
         is_self_attention=is_self_attention,
     )
 
@@ -285,11 +289,13 @@ def shift_right(first: str, axis: TokenAxis) -> TokenAxis:
     return TokenAxis((first, *axis.tokens[:-1]), words, axis.segments, (True, *axis.special[:-1]))
 
 
-def axis_of_patches(grid: tuple[int, int]) -> TokenAxis:
-    """[CLS], then the patches of an image by row and column from 1."""
+def axis_of_patches(grid: tuple[int, int], num_special: int = 1) -> TokenAxis:
+    """[CLS] and, in DeiT, [DIST], then the patches of an image by row and column from 1."""
+    special = ("[CLS]", "[DIST]")[:num_special]
     names = [f"{row},{column}" for row in range(1, grid[0] + 1) for column in range(1, grid[1] + 1)]
-    count = len(names) + 1
-    return TokenAxis(("[CLS]", *names), tuple(range(count)), (0,) * count, (True, *(False for _ in names)))
+    count = num_special + len(names)
+    marks = (*(True for _ in special), *(False for _ in names))
+    return TokenAxis((*special, *names), tuple(range(count)), (0,) * count, marks)
 
 
 def _segments(encoding: Encoding) -> list[int]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel, require_tokenizer
 from regard.data.examples import ImageExample
+from regard.data.image_processor import image_processor_of
 from regard.errors import InputError
 from regard.inference.generation.beam_search import greedy_search
 from regard.inference.generation.decoder import as_decoder
@@ -30,7 +31,7 @@ from regard.nn.masks import Padded
 from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.image_classification import ImageClassifier, ImageTransform
+from regard.tasks.image_classification import ImageClassifier
 from regard.text import Tokenizer
 
 MAX_TOKENS = 1024  # a map grows with the square of the number of tokens
@@ -77,7 +78,7 @@ def record_attention(
     Texts are truncated to `max_tokens`, the model's number of positions or MAX_TOKENS, whichever is smallest.
     """
     model = model.encoder if isinstance(model, EncoderWithHead | ImageClassifier) else model
-    if can(model, "image"):
+    if can(model, "image") and not (image is None and can(model, "image-text")):
         return _vision(model, text, image)
     if image is not None:
         raise InputError(f"this {family_name(model)} model reads text; an image needs a Vision Transformer")
@@ -91,7 +92,7 @@ def record_attention(
     with evaluation_mode(model):
         if can(model, "encoder-decoder"):
             return _encoder_decoder(model, tokenizer, text, text_b, limit)
-        if can(model, "text-encoder") or can(model, "causal-lm"):
+        if can(model, "text-encoder") or can(model, "causal-lm") or can(model, "image-text"):
             return _self_attention(model, _tokenizer(model, tokenizer), text, text_b, limit)
     raise InputError(
         f"this {family_name(model)} model has no attention; expected a BERT, a GPT, a T5, a translator or a ViT"
@@ -99,18 +100,20 @@ def record_attention(
 
 
 def _self_attention(model: Any, tokenizer: Tokenizer, text: str, text_b: str | None, limit: int) -> AttentionRecord:
-    causal, second_text = can(model, "causal-lm"), None
+    causal, second_text = can(model, "causal-lm") or can(model, "image-text"), None
+    read = model.text_hidden if can(model, "image-text") else model
     if causal and text_b is not None:
         encoding = tokenizer.encode(f"{text} {text_b}", max_length=limit)
         second_text = len(text)
     else:
         encoding = tokenizer.encode(text, text_b, max_length=limit)
-    has_segments = not causal and max(encoding.segments, default=0) < model.config.type_vocab_size
+    has_segments = not causal and max(encoding.segments, default=0) < model.embedding.num_segments
     with record(model) as tape:
-        model(_tensor(model, encoding.ids), Padded(), *([_tensor(model, encoding.segments)] if has_segments else []))
+        read(_tensor(model, encoding.ids), Padded(), *([_tensor(model, encoding.segments)] if has_segments else []))
     axis = axis_of_encoding(tokenizer, encoding, second_text=second_text)
-    part: MapKind = "decoder" if causal else "encoder"
-    maps = maps_from_tape(tape, part, axis, axis, part=part, is_self_attention=True)
+    kind: MapKind = "decoder" if causal else "encoder"
+    part = "text_encoder" if can(model, "image-text") else kind
+    maps = maps_from_tape(tape, kind, axis, axis, part=part, is_self_attention=True)
     texts = [text] if text_b is None else [text, text_b]
     return AttentionRecord(family=family_name(model), texts=texts, maps=[maps], truncated=encoding.num_truncated)
 
@@ -157,17 +160,16 @@ def _vision(model: Any, text: str, image: ImageExample | None) -> AttentionRecor
     if image is None:
         raise InputError("this model reads images; give it an image file, not a text")
     if text:
-        raise InputError("this model reads images and no text; leave the text out")
+        raise InputError("the attention over an image is shown without a text; leave the text out")
     config = model.config
     if config.num_channels not in (1, 3):
         raise InputError(f"this model reads {config.num_channels} channels; expected 1 (gray) or 3 (color)")
-    height, width = config.image_size
-    pixels = ImageTransform(height, width, config.num_channels).pixels(image)
-    parameter = next(model.parameters())
+    processor, parameter = image_processor_of(model), next(model.parameters())
+    pixels = processor.pixels(image)
     with evaluation_mode(model), record(model) as tape:
-        model((pixels[None].to(parameter.device).float() / 127.5 - 1).to(parameter.dtype))
-    grid = height // config.patch_size[0], width // config.patch_size[1]
-    axis = axis_of_patches(grid)
+        model(processor.normalize(pixels[None].to(parameter.device)).to(parameter.dtype))
+    grid = model.embedding.grid
+    axis = axis_of_patches(grid, model.embedding.num_special)
     image_pixels = pixels[0] if config.num_channels == 1 else pixels.permute(1, 2, 0)
     maps = maps_from_tape(tape, "vit", axis, axis, part="encoder", is_self_attention=True)
     return AttentionRecord(

@@ -60,6 +60,7 @@ class MapView(BaseModel):
     scale: float | None
     bias: str | None  # float16 [H,T+S-1] by distance: the bias of row i and column j is at j - i + T - 1
     causal: bool
+    windows: list[int | None]  # of each layer: the largest distance between row and column
     rollout: str | None  # bytes [L,T,S], 255 times the quotient of a weight and the largest of its layer
     rollout_largest: list[float]  # of each layer
     flow: str | None  # bytes [T,S], likewise
@@ -179,6 +180,7 @@ def _map_view(maps: AttentionMaps, form: str, *, with_rollout: bool) -> MapView:
         scale=maps.scale,
         bias=None if maps.bias is None else encode_float16(maps.bias),
         causal=maps.causal,
+        windows=maps.windows or [None] * maps.num_layers,
         rollout=None if rolled is None else _as_bytes(rolled / np.array(largest)[:, None, None]),
         rollout_largest=largest,
         flow=None if flowing is None else _as_bytes(flowing / most),

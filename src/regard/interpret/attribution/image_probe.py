@@ -11,26 +11,31 @@ from torch import Tensor
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import ImageExample
+from regard.data.image_processor import image_processor_of
 from regard.errors import InputError, check_choice
-from regard.interpret.attention.maps import axis_of_patches
+from regard.interpret.attention.maps import TokenAxis, axis_of_patches
 from regard.interpret.attribution.probe import Probe
 from regard.models.family import describe_model
-from regard.tasks.image_classification import ImageClassifier, ImageTransform
+from regard.tasks.image_classification import ImageClassifier
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImageProbe(Probe):
     """An image as a model reads it: `pixels` (channels, height, width) from 0 to 255, cut into a `grid` of patches.
 
-    `ids` are the positions of [CLS] and the patches. A patch that is removed takes its position with it.
+    `ids` are the positions of the special tokens and the patches. A patch that is removed takes its position with it.
     """
 
     pixels: Tensor
     grid: tuple[int, int]
 
     @property
+    def _axis(self) -> TokenAxis:
+        return axis_of_patches(self.grid, self.encoder.embedding.num_special)
+
+    @property
     def tokens(self) -> tuple[str, ...]:
-        return axis_of_patches(self.grid).tokens
+        return self._axis.tokens
 
     @property
     def token_texts(self) -> tuple[str, ...]:
@@ -38,7 +43,7 @@ class ImageProbe(Probe):
 
     @property
     def special(self) -> tuple[bool, ...]:
-        return (True, *[False] * (len(self.ids) - 1))
+        return self._axis.special
 
     def token_embeddings(self) -> Tensor:
         return self._embed(self.pixels)
@@ -64,7 +69,7 @@ class ImageProbe(Probe):
 
     def _embed(self, pixels: Tensor) -> Tensor:
         projection = self.encoder.embedding.project.weight
-        values = (pixels.to(projection.device).float() / 127.5 - 1).to(projection.dtype)
+        values = image_processor_of(self.encoder).normalize(pixels.to(projection.device)).to(projection.dtype)
         embeddings: Tensor = self.encoder.embedding.tokens(values[None])[0]
         return embeddings
 
@@ -79,20 +84,19 @@ def image_probe(loaded: LoadedModel, image: ImageExample) -> ImageProbe:
         )
     model, task = fine_tuned.model, fine_tuned.task
     assert isinstance(model, ImageClassifier)
-    config, classifier = model.encoder.config, model.encoder.classifier
+    embedding, classifier = model.encoder.embedding, model.encoder.classifier
     assert classifier is not None
-    grid = config.image_size[0] // config.patch_size[0], config.image_size[1] // config.patch_size[1]
     return ImageProbe(
         task=task.name,
         texts=(image.name,),
         model=model,
         encoder=model.encoder,
-        ids=torch.arange(1 + grid[0] * grid[1], device=classifier.weight.device),
+        ids=torch.arange(embedding.positions.shape[1], device=classifier.weight.device),
         targets=("image",),
         outputs=task.labels,
         read=lambda hidden: classifier(hidden[:, :1]),
         problem_type=task.problem_type or "single_label_classification",
-        pixels=ImageTransform(*config.image_size, config.num_channels).pixels(image),
-        grid=grid,
+        pixels=image_processor_of(model.encoder).pixels(image),
+        grid=embedding.grid,
         name=loaded.name,
     )

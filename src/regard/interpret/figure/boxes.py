@@ -169,7 +169,9 @@ def model_boxes(model: nn.Module, calls: ModuleCalls, logits: Tensor, without: C
     last = boxes[-1]
     hidden = next(one.tensor for one in last.passes[-1].tensors if one.name == "out")
     head = model.masked if can(model, "masked-lm") else None
-    return (*boxes, *_head(last.part, hidden, logits, half.embedding.tokens.weight, head, calls))
+    bias = getattr(model, "final_logits_bias", None)
+    bias = head.bias if head is not None else None if bias is None else bias[0]
+    return (*boxes, *_head(last.part, hidden, logits, half.embedding.tokens.weight, bias, head, calls))
 
 
 def _halves(model: Any, calls: ModuleCalls, without: Collection[str]) -> Iterator[_StackBoxes]:
@@ -314,7 +316,13 @@ def _ffn(half: _StackBoxes) -> Box:
 
 
 def _head(
-    part: str, hidden: Tensor, logits: Tensor, embedding: Tensor, head: MaskedLMHead | None, calls: ModuleCalls
+    part: str,
+    hidden: Tensor,
+    logits: Tensor,
+    embedding: Tensor,
+    bias: Tensor | None,
+    head: MaskedLMHead | None,
+    calls: ModuleCalls,
 ) -> Iterator[Box]:
     x = NamedTensor("x", hidden, part)
     if head is not None:
@@ -325,10 +333,8 @@ def _head(
         one = run_box(code, [x], weights, calls[head.norm][-1].result[0], tensors=specs)
         yield Box(f"{part}.transform", part, "out", "ffn", "Layer & Norm", ABOUT["transform"], code, (one,))
         x = replace(one.tensors[-1], name="x")
-    code = equations.linear(bias=head is not None)
-    one = run_box(
-        code, [x], {"E": embedding, "b": None if head is None else head.bias}, logits, tensors=[("out", part, None)]
-    )
+    code = equations.linear(bias=bias is not None)
+    one = run_box(code, [x], {"E": embedding, "b": bias}, logits, tensors=[("out", part, None)])
     yield Box(f"{part}.linear", part, "out", "linear", "Linear", ABOUT["linear"], code, (one,))
     code = equations.softmax()
     scores = NamedTensor("logits", logits, part)

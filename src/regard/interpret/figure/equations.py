@@ -15,7 +15,12 @@ import torch.nn.functional as F
 NORM = """mean = {x}.mean(-1, keepdim=True)
 variance = {x}.var(-1, keepdim=True, correction=0)
 out = ({x} - mean) / torch.sqrt(variance + {eps:g}) * gain + bias"""
-ACTIVATIONS = {"relu": "F.relu({})", "gelu": "F.gelu({})", "gelu-tanh": 'F.gelu({}, approximate="tanh")'}
+ACTIVATIONS = {
+    "relu": "F.relu({})",
+    "gelu": "F.gelu({})",
+    "gelu-tanh": 'F.gelu({}, approximate="tanh")',
+    "silu": "F.silu({})",
+}
 
 
 def run(code: str, names: Mapping[str, object]) -> dict[str, object]:

@@ -18,7 +18,11 @@ from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.maps import display_token
 from regard.interpret.attention.recording import TextTokenizer
 from regard.models.family import can, describe_model, family_name
+from regard.nn.attention import Attention
+from regard.nn.block import Block, FeedForward, Residual
+from regard.nn.embedding import TextEmbedding
 from regard.nn.masks import Padded
+from regard.nn.stack import Stack
 from regard.text import Tokenizer
 
 NUM_CONTINUED = 8  # tokens that a decoder appends to a text
@@ -206,11 +210,40 @@ class EncoderDecoderFigureModel(FigureModel):
         return ids[1:]
 
 
+def _difference_from_figure_1(model: nn.Module) -> str | None:
+    """What a model computes that the boxes of Figure 1 do not show, or None."""
+    for module in model.modules():
+        if isinstance(module, TextEmbedding) and module.project is not None:
+            return "a linear layer follows its embeddings"
+        if isinstance(module, Stack) and module.relative is not None:
+            return "a relative position bias is added to its attention scores"
+        if isinstance(module, Stack) and len(set(module.layers)) < len(module.layers):
+            return "its layers share their weights"
+        if isinstance(module, Stack) and not all(isinstance(layer, Block) for layer in module.layers):
+            return "its layers compute attention and feed-forward network side by side"
+        if isinstance(module, Attention) and (module.positions is not None or module.window is not None):
+            return "its attention has rotary positions or a window"
+        if isinstance(module, Attention) and module.query_norm is not None:
+            return "its attention has norms of queries and keys"
+        if isinstance(module, Attention) and getattr(module.project, "bias", True) is None:
+            return "its attention has no biases"
+        if isinstance(module, FeedForward) and module.gated:
+            return "its feed-forward layers are gated"
+        if isinstance(module, Residual) and not isinstance(module.norm, nn.LayerNorm):
+            return "its norms are not layer norms"
+    return None
+
+
 def figure_model_of(model: nn.Module, tokenizer: TextTokenizer) -> FigureModel:
     """The model with its tokenizer; InputError if Figure 1 cannot show it."""
+    if can(model, "recurrent") and isinstance(tokenizer, Subwords):
+        raise InputError(f"this {family_name(model)} model has no Transformer layers, so it has no Figure 1")
+    if difference := _difference_from_figure_1(model):
+        raise InputError(
+            f"Figure 1 is the Transformer of 2017, and {describe_model(model)} differs from it: {difference}. Choose a "
+            "BERT, a DistilBERT, a RoBERTa, a GPT-2 or a translator; `regard look` shows the attention of this one"
+        )
     if isinstance(tokenizer, Subwords):
-        if can(model, "recurrent"):
-            raise InputError(f"this {family_name(model)} model has no Transformer layers, so it has no Figure 1")
         return EncoderDecoderFigureModel(model, tokenizer)
     if can(model, "causal-lm"):
         return DecoderFigureModel(model, tokenizer)

@@ -20,7 +20,7 @@ from regard.data.examples import TextExample
 from regard.engine.tuning import DEFAULT_TOKENS
 from regard.errors import InputError, check_choice
 from regard.events import Progress
-from regard.inference.embedding.embedder import EmbeddingEngine, load_engine
+from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.interpret.embeddings import sample_indices, sampling_note
 from regard.interpret.probes.layers import text_labels
 from regard.nn.masks import Padded

@@ -20,7 +20,7 @@ from torch import nn
 from regard.data.examples import TaggedExample, TextExample
 from regard.errors import InputError, check_choice
 from regard.events import Progress
-from regard.inference.embedding.embedder import EmbeddingEngine, load_engine
+from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.interpret.probes.probe_heads import (
     BILSTM,
     DECK,

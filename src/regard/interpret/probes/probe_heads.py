@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.examples import TaggedExample
-from regard.inference.embedding.embedder import EmbeddingEngine, TextError, TokenVectors
+from regard.inference.embedding.engine import EmbeddingEngine, TextError, TokenVectors
 from regard.nn.masks import Packed
 from regard.nn.recurrent import Recurrent
 from regard.nn.stack import ScalarMix

@@ -2,7 +2,8 @@
 
 A decoding step, including the selection of its token, is captured once as a CUDA graph and replayed; the CPU reads the
 tokens in bursts. A step attends to the used part of the cache, rounded up, so there is one graph for each of a few
-spans. A single row uses its own kernels. The model needs an embedding, a causal stack and tied output weights.
+spans. A single row uses its own kernels where they support the layers. The model needs an embedding and a causal stack;
+positions are learned vectors or rotary.
 
 GPT-2 small in bf16 with 64 rows on an H200: 63,027 tokens/s; single steps of transformers reach 8,950
 (benchmarks/results/generate-cuda.json).
@@ -23,11 +24,11 @@ from torch import Tensor
 
 from regard.errors import check_choice
 from regard.nn.cache import DecoderState
-from regard.nn.embedding import LearnedPositions, TextEmbedding
+from regard.nn.causal_decoder import CausalDecoder
+from regard.nn.embedding import LearnedPositions
 from regard.nn.fast.fused_step import FusedStep, supports_fused_step
 from regard.nn.fast.single_row import SingleRowKernels, StaticCache, supports_single_row
 from regard.nn.masks import Padded
-from regard.nn.stack import Stack
 
 Mode = Literal["off", "graphs", "plain"]
 # logits (B, V) and uniform random numbers (B,) -> tokens (B,) and their scores (B,)
@@ -61,14 +62,15 @@ class CudaGraphDecoder:
 
     def __init__(self, model: Any, *, rows: int, room: int, choose: SelectTokens, mode: Mode) -> None:
         # No reference to the model: this object lives in a weak dictionary keyed by it.
-        weight, config = model.embedding.tokens.weight, model.config
-        self.embedding, self.choose, self.mode = model.embedding, choose, mode
+        weight, config, attention = model.output_weight, model.config, model.decoder.layers[0].attention
+        self.embedding, self.output_weight, self.choose, self.mode = model.embedding, weight, choose, mode
         single_row = rows == 1 and supports_single_row(model.decoder, model.embedding)
         self.single_row = SingleRowKernels(model.decoder) if single_row else None
         self.fused_step, self.last_position = FusedStep(model.decoder), config.max_position_embeddings - 1
         self.weights = _weight_addresses(model)
-        device, heads = weight.device, config.num_attention_heads
-        shape = {"rows": rows, "heads": heads, "room": room, "width": config.hidden_size // heads}
+        device, (query_size, key_size, _) = weight.device, attention.project.sizes
+        width = query_size // attention.heads
+        shape = {"rows": rows, "heads": key_size // width, "room": room, "width": width}
         self.store = StaticCache(config.num_hidden_layers, **shape, dtype=weight.dtype, device=device)
         self.tokens = torch.zeros(rows, dtype=torch.long, device=device)
         self.number = torch.zeros(1, dtype=torch.long, device=device)  # index of the step in the burst
@@ -144,14 +146,13 @@ class CudaGraphDecoder:
 
     def _logits(self, state: DecoderState, span: int) -> Tensor:
         """Return the logits of the next tokens. Positions are clamped, since warm-up steps write past the last one."""
-        weight = self.embedding.tokens.weight
         if self.single_row is not None:
             x = self.single_row.embed(self.embedding, self.tokens, self.store.positions)
-            return self.single_row.logits(x, state, weight)
+            return self.single_row.logits(x, state, self.output_weight)
         state.mask = self.store.mask(span)
         positions = self.store.positions.clamp(max=self.last_position)
         x = self.embedding(self.tokens[:, None], Padded(), start=positions[:, None])[:, 0]
-        return F.linear(self.fused_step(x, state), weight)
+        return F.linear(self.fused_step(x, state), self.output_weight)
 
     def _capture(self, step: Callable[[], None]) -> Callable[[], None]:
         """Capture the step as a CUDA graph, after the required warm-up steps."""
@@ -209,11 +210,11 @@ def cuda_graph_decoder(
 
 
 def _is_supported(model: Any) -> bool:
-    decoder, embedding = getattr(model, "decoder", None), getattr(model, "embedding", None)
-    if not isinstance(decoder, Stack) or not isinstance(embedding, TextEmbedding):
+    """Whether the positions of a step can be computed on the GPU, without the length of the text so far."""
+    if not isinstance(model, CausalDecoder) or type(model).logits is not CausalDecoder.logits:
         return False
-    tied = getattr(model, "output_weight", None) is embedding.tokens.weight
-    return tied and type(embedding.positions) is LearnedPositions
+    positions = model.embedding.positions
+    return model.decoder.relative is None and (positions is None or type(positions) is LearnedPositions)
 
 
 def _weight_addresses(model: Any) -> list[tuple[int, torch.dtype]]:

@@ -18,6 +18,7 @@ from regard.nn.attention import HALF, Attention, FusedProjection, SeparateProjec
 from regard.nn.block import Block, FeedForward, Residual
 from regard.nn.cache import DecoderState, KVCache, LayerCache
 from regard.nn.embedding import RelativePositionBias
+from regard.nn.fast.int8_weights import Int8Weight
 from regard.nn.masks import attention_mask
 from regard.nn.rotary import Rotary
 from regard.nn.stack import Stack
@@ -140,11 +141,13 @@ class _LayerStep:
     def _attend(self, x: Tensor, cache: KVCache, step: _Step) -> Tensor:
         rows, key_heads = len(x), self.key_heads
         projected = self.project(x).view(rows, self.heads + 2 * key_heads, -1)
-        query, key, value = torch.split(projected, [self.heads, key_heads, key_heads], dim=1)
-        query = query if self.query_norm is None else self.query_norm(query)
-        key = key if self.key_norm is None else self.key_norm(key)
+        both, value = torch.split(projected, [self.heads + key_heads, key_heads], dim=1)
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = torch.split(both, [self.heads, key_heads], dim=1)
+            both = torch.cat([self.query_norm(query), self.key_norm(key)], dim=1)
         if self.rotary is not None:
-            query, key = step.rotate(self.rotary, query), step.rotate(self.rotary, key)
+            both = step.rotate(self.rotary, both)
+        query, key = torch.split(both, [self.heads, key_heads], dim=1)
         key, value = cache.extend(key.unsqueeze(2), value.unsqueeze(2))
         bias = step.bias(self.window)
         # The heads that share a key head are its queries.
@@ -187,6 +190,8 @@ class _CrossAttention:
 def _linear(module: nn.Module, linear: Linear) -> Function:
     assert isinstance(module, nn.Linear)
     weight, bias = module.weight, module.bias
+    if isinstance(weight, Int8Weight):
+        return lambda x: weight.linear(x, bias)
     return lambda x: linear(x, weight, bias)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.nn.fast.packed_linear import LinearOverride
 
@@ -124,6 +124,7 @@ def _is_supported(x: Tensor, weight: Tensor) -> bool:
     return (
         x.dim() == 2
         and 0 < len(x) <= BATCH_SIZES[-1]
+        and type(weight) in (Tensor, nn.Parameter)  # not a tensor with products of its own
         and weight.numel() >= MIN_ELEMENTS
         and len(weight) >= MIN_RATIO * weight.shape[1]
         and x.dtype == weight.dtype == torch.float32

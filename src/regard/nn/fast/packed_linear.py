@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 ROWS = range(3, 65)  # one or two rows are limited by memory bandwidth, and many rows are fast without packing
@@ -96,6 +96,7 @@ def _is_supported(x: Tensor, weight: Tensor) -> bool:
     return (
         torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
         and weight.numel() >= MIN_ELEMENTS
+        and type(weight) in (Tensor, nn.Parameter)  # not a tensor with products of its own
         and x.dtype == weight.dtype == torch.float32
         and x.device.type == weight.device.type == "cpu"
         and not torch.is_grad_enabled()

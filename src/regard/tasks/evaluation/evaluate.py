@@ -8,12 +8,12 @@ from dataclasses import fields
 from typing import Any
 
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
+from regard.data.image_processor import ImageProcessor
 from regard.data.readers import ExampleSet, RecordList, TableOptions
 from regard.events import Event, Note, Progress
 from regard.tasks.evaluation.parts import ErrorCase, TaskEvaluation
 from regard.tasks.evaluation.result import EvaluationResult, ExampleError
 from regard.tasks.fine_tuned_model import CHUNK_SIZE, FineTunedModel, describe_compute, predict_stream
-from regard.tasks.image_classification import ImageTransform
 from regard.tasks.registry import check_labels, read_examples
 from regard.tasks.task import Prediction, Task
 from regard.tasks.text_classification import shown_texts
@@ -42,9 +42,9 @@ def evaluate_model(
     yield Note(message=f"{len(read.examples):,} examples of {read.path} ({read.description})")
     for reason, count in read.dropped.items():
         yield Note(message=f"{count:,} left out: {reason}")
-    transform, images = model.input_builder, [one for one in read.examples if isinstance(one, ImageExample)]
-    if isinstance(transform, ImageTransform) and (resized := transform.count_resized(images)):
-        size = f"{transform.height} x {transform.width}"
+    processor, images = model.input_builder, [one for one in read.examples if isinstance(one, ImageExample)]
+    if isinstance(processor, ImageProcessor) and (resized := processor.count_resized(images)):
+        size = "{} x {}".format(*processor.image_size)
         yield Note(message=f"{resized:,} of them have another size than {size} and are resized")
     check_labels(model.task, read)
     predictions: list[Prediction] = []

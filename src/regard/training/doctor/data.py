@@ -23,8 +23,8 @@ from regard.data.examples import (
     normalize_text,
     without_label,
 )
+from regard.data.image_processor import ImageProcessor
 from regard.data.readers import ExampleSet
-from regard.tasks.image_classification import ImageTransform
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.task import Task, TaskInput
 from regard.text import Tokenizer
@@ -363,16 +363,15 @@ MANY_STRETCHED = 0.1  # share of the images
 SMALL, MOST = 2.0, 0.5  # enlargement of a side, and share of the images; enlarging adds no information
 
 
-def wrong_sizes(reads: Sequence[ExampleSet[Any]], transform: ImageTransform) -> DoctorFinding:
+def wrong_sizes(reads: Sequence[ExampleSet[Any]], processor: ImageProcessor) -> DoctorFinding:
     """How many images are stretched, or enlarged to more than twice their size."""
+    height, width = processor.image_size
     for read in reads:
         shapes = [image.pixels.shape[:2] for image in read.examples]
-        resized = sum(shape != (transform.height, transform.width) for shape in shapes)
-        stretched = sum(_stretch(shape, transform) > STRETCHED for shape in shapes)
-        small = sum(max(transform.height / high, transform.width / wide) > SMALL for high, wide in shapes)
-        evidence = (
-            f"{read.path}: {resized:,} of {len(shapes):,} images are resized to {transform.height} x {transform.width}"
-        )
+        resized = sum(shape != (height, width) for shape in shapes)
+        stretched = sum(_stretch(shape, processor.image_size) > STRETCHED for shape in shapes)
+        small = sum(max(height / high, width / wide) > SMALL for high, wide in shapes)
+        evidence = f"{read.path}: {resized:,} of {len(shapes):,} images are resized to {height} x {width}"
         if stretched >= MANY_STRETCHED * len(shapes) and stretched:
             remedy = "crop or pad the images to one shape"
             return DoctorFinding(
@@ -386,6 +385,6 @@ def wrong_sizes(reads: Sequence[ExampleSet[Any]], transform: ImageTransform) -> 
     return DoctorFinding(SIZES, "ok", evidence)
 
 
-def _stretch(shape: tuple[int, int], transform: ImageTransform) -> float:
+def _stretch(shape: tuple[int, int], target: tuple[int, int]) -> float:
     """The factor by which the aspect ratio changes."""
-    return math.exp(abs(math.log(shape[0] / shape[1] * transform.width / transform.height)))
+    return math.exp(abs(math.log(shape[0] / shape[1] * target[1] / target[0])))

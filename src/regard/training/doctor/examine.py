@@ -29,12 +29,12 @@ from regard.data.examples import (
     TextExample,
     is_labeled,
 )
+from regard.data.image_processor import ImageProcessor
 from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.models.family import can, describe_model
 from regard.nn.training import evaluation_mode
 from regard.tasks.fine_tuned_model import FineTunedModel, predict_stream
-from regard.tasks.image_classification import ImageTransform
 from regard.tasks.inputs import InputBuilder, InputSequence
 from regard.tasks.registry import get_task
 from regard.tasks.task import Prediction, Task
@@ -138,10 +138,10 @@ def examine(
 
 
 def examine_data(
-    task: Task[Any], train: ExampleSet[Any], dev: ExampleSet[Any], rows: InputBuilder | ImageTransform
+    task: Task[Any], train: ExampleSet[Any], dev: ExampleSet[Any], rows: InputBuilder | ImageProcessor
 ) -> list[DoctorFinding]:
     """The checks that need no model; they take less than a second for thousands of examples."""
-    if isinstance(rows, ImageTransform):
+    if isinstance(rows, ImageProcessor):
         return _image_data(train, dev, rows)
     columns = wrong_columns(_files(train, dev), labels=task.classes)
     return [columns] if columns.status == "error" else [columns, *_data(task, train, dev, rows)]
@@ -166,21 +166,21 @@ def _label_checks(train: ExampleSet[Any] | None, data: ExampleSet[Any]) -> list[
     ]
 
 
-def _image_data(train: ExampleSet[Any] | None, data: ExampleSet[Any], transform: ImageTransform) -> list[DoctorFinding]:
-    return [*_label_checks(train, data), wrong_sizes(_files(train, data), transform)]
+def _image_data(train: ExampleSet[Any] | None, data: ExampleSet[Any], processor: ImageProcessor) -> list[DoctorFinding]:
+    return [*_label_checks(train, data), wrong_sizes(_files(train, data), processor)]
 
 
 def _examine_images(
     fine_tuned: FineTunedModel, train: ExampleSet[Any] | None, data: ExampleSet[Any], device: torch.device
 ) -> list[DoctorFinding]:
     """One finding for each of the ten checks, of which many apply only to texts, and one for the image sizes."""
-    model, transform = fine_tuned.model, fine_tuned.input_builder
-    assert isinstance(transform, ImageTransform)
-    inputs = model.collate(fine_tuned.task.preprocess(data.examples[:1], transform)).to(device)
+    model, processor = fine_tuned.model, fine_tuned.input_builder
+    assert isinstance(processor, ImageProcessor)
+    inputs = model.collate(fine_tuned.task.preprocess(data.examples[:1], processor)).to(device)
     with torch.no_grad():
         dropout = dropout_between(model, model(inputs), model(inputs))
     constant = _constant(fine_tuned, data.examples, device)
-    findings = {finding.check: finding for finding in (*_image_data(train, data, transform), dropout, constant)}
+    findings = {finding.check: finding for finding in (*_image_data(train, data, processor), dropout, constant)}
     why = "images have no tokens, words or columns"
     return [findings.get(check) or skipped(check, why) for check in (*CHECKS, SIZES)]
 
@@ -366,7 +366,7 @@ def _hidden(encoder: nn.Module, ids: Tensor, layout: Any, segments: Tensor) -> T
 
 
 def _has_segments(encoder: nn.Module) -> bool:
-    return can(encoder, "segments") and encoder.config.type_vocab_size > 1
+    return can(encoder, "segments") and encoder.embedding.num_segments > 1
 
 
 def _change(before: Tensor, after: Tensor) -> float:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.labels import is_missing
+from regard.data.readers.roles import columns_of, decide, header_of, numbered
 from regard.data.readers.tables import PAIRS, SAMPLE, SCORES, Table, TableOptions, column_index, fold, open_table
-from regard.data.readers.texts import SKIP_HINT, columns_of, decide, header_of, numbered
+from regard.data.readers.texts import SKIP_HINT
 from regard.data.rows import RowSource, open_rows
 from regard.errors import InputError
 from regard.events import Progress

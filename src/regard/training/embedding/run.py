@@ -27,7 +27,7 @@ from regard.device import choose_device
 from regard.errors import InputError
 from regard.events import Note
 from regard.files.disk import replace_file
-from regard.inference.embedding.embedder import EmbeddingEngine, load_engine
+from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.inference.embedding.sentence_transformers import sentence_files
 from regard.known import DEFAULT_MODEL
 from regard.models.family import build, can, family_name, get_family

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import require_tokenizer
+from regard.checkpoints.loading import heads_of
+from regard.data.image_processor import ImageProcessor
 from regard.errors import InputError
 from regard.models import Vit, VitConfig
 from regard.models.family import can, family_name
@@ -19,7 +21,7 @@ from regard.nn.training import normal_init
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch
 from regard.tasks.fine_tuned_model import MAX_LENGTH, FineTunedModel
-from regard.tasks.image_classification import ImageClassifier, ImageTransform
+from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.task import LossFunction, Task, TaskInput
 from regard.text import Tokenizer
@@ -31,11 +33,15 @@ SOFT_WEIGHT, HIDDEN_WEIGHT = 5.0, 1.0  # of the teacher's logits and hidden stat
 
 
 class TaskObjective(nn.Module):
-    """The task's loss, or that of another function of its logits and targets."""
+    """The task's loss, or that of another function of its logits and targets.
+
+    `compute_logits` is the model, or an equivalent function that is faster in training.
+    """
 
     def __init__(self, model: TaskModel, task: Task[Any], loss: LossFunction | None = None) -> None:
         super().__init__()
         self.model, self.task, self.loss = model, task, loss
+        self.compute_logits: Callable[[Any], Tensor] | None = None
         self.frozen = not any(parameter.requires_grad for parameter in model.encoder.parameters())
 
     def train(self, mode: bool = True) -> TaskObjective:
@@ -46,7 +52,7 @@ class TaskObjective(nn.Module):
 
     def forward(self, inputs: Any, items: Sequence[TaskInput], share: float = 1.0) -> dict[str, Tensor]:
         """The loss, times the `share` of a process: the mean over processes is then the loss of the whole batch."""
-        logits = self.model(inputs).float()
+        logits = (self.compute_logits or self.model)(inputs).float()
         if not share:  # the inputs only stand in for a process without any
             return {"loss": logits.sum() * 0.0}
         return {"loss": self.task.loss(logits, items, self.loss) * share}
@@ -87,7 +93,7 @@ class ModelFactory:
         self.length = min(length or task.max_length, positions)
 
     @property
-    def rows(self) -> InputBuilder | ImageTransform:
+    def rows(self) -> InputBuilder | ImageProcessor:
         """Converts examples to model inputs."""
         assert self.tokenizer is not None
         return InputBuilder(self.tokenizer, family=family_name(self.encoder), max_length=self.length)
@@ -110,27 +116,29 @@ class ImageModelFactory(ModelFactory):
     """Makes Vision Transformers: with new weights, or a pretrained one with a new layer for the classes."""
 
     def __init__(
-        self, task: Task[Any], frame: ImageTransform, vision: VisionSection, *, encoder: Vit | None = None
+        self, task: Task[Any], processor: ImageProcessor, vision: VisionSection, *, encoder: Vit | None = None
     ) -> None:
         self.task, self.tokenizer, self.length = task, None, 0
-        self.frame, self.vision, self.pretrained = frame, vision, encoder
+        self.processor, self.vision, self.pretrained = processor, vision, encoder
 
     @property
-    def rows(self) -> ImageTransform:
-        return self.frame
+    def rows(self) -> ImageProcessor:
+        return self.processor
 
     def new_model(self, seed: int) -> ImageClassifier:
         torch.manual_seed(seed)
         if self.pretrained is None:
             return ImageClassifier(Vit(self._config()), shift=self.vision.max_shift)
         model = copy.deepcopy(self.pretrained)
+        for head in heads_of(model):  # those of another task
+            setattr(model, head, None)
         model.classifier = nn.Linear(model.config.hidden_size, self.task.num_outputs)
         model.config = replace(model.config, num_labels=self.task.num_outputs)
         normal_init(model.classifier)
         return ImageClassifier(model, shift=self.vision.max_shift)
 
     def _config(self) -> VitConfig:
-        vision, frame = self.vision, self.frame
+        vision, processor = self.vision, self.processor
         if vision.hidden_size % vision.num_attention_heads:
             raise InputError(
                 f"vision.num_attention_heads is {vision.num_attention_heads}, which does not divide "
@@ -138,9 +146,9 @@ class ImageModelFactory(ModelFactory):
             )
         return VitConfig(
             **vision.model_dump(exclude={"patch_size", "max_shift"}),
-            image_size=(frame.height, frame.width),
+            image_size=processor.image_size,
             patch_size=(vision.patch_size, vision.patch_size),
-            num_channels=frame.channels,
+            num_channels=processor.num_channels,
             num_labels=self.task.num_outputs,
         )
 

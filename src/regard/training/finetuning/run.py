@@ -25,6 +25,7 @@ import torch
 from regard.checkpoints import loading
 from regard.checkpoints.files import verify
 from regard.data.examples import ImageExample, split_examples
+from regard.data.image_processor import ImageProcessor, image_processor_of
 from regard.data.labels import similar_labels
 from regard.data.readers import ExampleSet, TableOptions
 from regard.device import choose_device
@@ -34,9 +35,9 @@ from regard.files.disk import atomic_write
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import remove_files
 from regard.known import DEFAULT_MODEL
-from regard.models.family import can
+from regard.models.family import can, describe_model
 from regard.tasks.fine_tuned_model import FineTunedModel, calibrate, load_fine_tuned, save_fine_tuned, score
-from regard.tasks.image_classification import ImageTask, ImageTransform
+from regard.tasks.image_classification import ImageTask
 from regard.tasks.registry import DataSource, check_labels, get_task, read_examples
 from regard.tasks.task import LossFunction
 from regard.training.callbacks import Callback, Callbacks
@@ -266,17 +267,17 @@ def _image_factory(images: Sequence[Any], model: str, config: FineTuningConfig) 
     learned = ImageTask.from_examples(images)
     patch = config.vision.patch_size
     if model == DEFAULT_MODEL:
-        factory = ImageModelFactory(learned, ImageTransform.for_images(images, patch=patch), config.vision)
+        factory = ImageModelFactory(learned, ImageProcessor.for_images(images, patch=patch), config.vision)
         hint = f", in patches of {patch} (larger images fit with a larger vision.patch_size)"
     else:
         encoder, _ = loading.load(model)
         if not can(encoder, "image"):
             raise InputError(f"{model} is not a Vision Transformer; name one, or leave --model out for a new one")
-        height, width = encoder.config.image_size
-        frame, hint = ImageTransform(height, width, encoder.config.num_channels), ""
-        factory = ImageModelFactory(learned, frame, config.vision, encoder=encoder)
-    if other := factory.frame.count_resized(images):
-        size = f"{factory.frame.height} x {factory.frame.width}"
+        if not can(encoder, "fine-tuning"):
+            raise InputError(f"{model} is {describe_model(encoder)}, which takes no classes; name a ViT or a DeiT")
+        factory, hint = ImageModelFactory(learned, image_processor_of(encoder), config.vision, encoder=encoder), ""
+    if other := factory.processor.count_resized(images):
+        size = "{} x {}".format(*factory.processor.image_size)
         message = f"train: {other:,} of {len(images):,} images have another size than {size} and are resized{hint}"
         yield Note(message=message)
     return factory

@@ -28,6 +28,7 @@ from regard.tasks.task import LossFunction, Task, TaskInput
 from regard.training.callbacks import Callbacks
 from regard.training.events import Events, LayersScheduled
 from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.graphs import GraphedModel
 from regard.training.finetuning.model_factory import TaskModel, TaskObjective
 from regard.training.finetuning.report import SeedResult
 from regard.training.loop import AdversarialPerturbation, enable_gradient_checkpointing
@@ -179,9 +180,11 @@ class FineTuner(EpochTrainer[SeedResult]):
         if config.run.gradient_checkpointing:
             enable_gradient_checkpointing(self.model)
         module = objective(self.model, loss) if objective else TaskObjective(self.model, task, loss)
-        sharded = None
+        sharded, dtype = None, autocast_dtype(config.run.precision, device)
+        changes = config.run.gradient_checkpointing or settings.unfreeze  # of what a step computes
+        if type(module) is TaskObjective and world.size == 1 and not changes:
+            module.compute_logits = GraphedModel.of(self.model, device, dtype)
         if blank is not None:
-            dtype = autocast_dtype(config.run.precision, device)
             sharded = ShardedModel(self.model, module, blank, world=world, device=device, dtype=dtype)
         elif world.size > 1:
             module = replicate(module, find_unused_parameters=settings.unfreeze > 0)  # frozen layers get no gradient

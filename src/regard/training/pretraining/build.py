@@ -8,7 +8,7 @@ from typing import Any
 from regard.checkpoints import loading
 from regard.errors import InputError
 from regard.files.output_folder import describe_changes
-from regard.models.family import build, family_name, pretrainable_families
+from regard.models.family import build, describe_family, family_name, pretrainable_families
 from regard.text import Tokenizer
 from regard.training.pretraining.config import PretrainingConfig
 
@@ -23,6 +23,8 @@ def model_config(config: PretrainingConfig, **fields: Any) -> Any:
 
 def trained_heads(config: PretrainingConfig) -> tuple[str, ...] | None:
     """The heads that a run trains; None: the family's default. Without sentence pairs there are no heads for them."""
+    if config.recipe.objective == "replaced-token-detection":
+        return ("discriminator",)
     if config.recipe.objective != "masked-lm":
         return None
     return ("masked",) if config.objective.sentence_pairs == "none" else ("pooler", "masked", "next")
@@ -31,11 +33,18 @@ def trained_heads(config: PretrainingConfig) -> tuple[str, ...] | None:
 def new_model(config: PretrainingConfig, tokenizer: Tokenizer) -> Any:
     """A model with new weights."""
     ids = {name: getattr(tokenizer, token) for name, token in config.recipe.token_ids.items()}
-    return build(model_config(config, vocab_size=tokenizer.size, **ids), heads=trained_heads(config))
+    model = build(model_config(config, vocab_size=tokenizer.size, **ids), heads=trained_heads(config))
+    return model if config.recipe.trained_model is None else config.recipe.trained_model(model)
 
 
 def pretrained_model(config: PretrainingConfig, tokenizer: Tokenizer, name: str) -> Any:
     """A pretrained model to continue from; its shape and vocabulary must match the settings."""
+    if config.recipe.trained_model is not None:
+        title = describe_family(config.model.family)
+        raise InputError(
+            f"{title} cannot be trained from {name}: the other model that it is trained with is new. Start without a "
+            "model, or continue an interrupted run with --resume"
+        )
     found: Any
     found, vocabulary = loading.load(name)
     family = pretrainable_families()[config.model.family]

@@ -34,6 +34,7 @@ FIXED_OBJECTIVES: dict[Objective, str] = {
 # Tokenizers that lack special tokens an objective needs: the kind, the tokens, and the kind to use.
 UNFIT_TOKENIZERS: dict[Objective, tuple[str, str, str]] = {
     "masked-lm": ("bpe", "[MASK]", "wordpiece"),
+    "replaced-token-detection": ("bpe", "[MASK]", "wordpiece"),
     "bidirectional-lm": ("bpe", "[CLS] and [SEP]", "wordpiece"),
     "span-corruption": ("wordpiece", "sentinels", "bpe"),
 }

@@ -85,6 +85,56 @@ def masked_lm_score(
     return AccuracyScore(total / count, right / count, count)
 
 
+def sample_tokens(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Sample a token from each row of logits (n, V), by the maximum of the logits with Gumbel noise; (n,)."""
+    noise = torch.empty_like(logits, dtype=torch.float32).exponential_(generator=generator)
+    return (logits.float() - noise.log()).argmax(-1)
+
+
+def replace_tokens(ids: Tensor, positions: Tensor, targets: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
+    """Put samples at the masked positions of ids; return the new ids and where they differ from the original text.
+
+    Positions whose target is ignored were not masked and stay as they are.
+    """
+    flat = ids.flatten()
+    selected = targets != IGNORE_INDEX
+    new = flat.index_copy(0, positions, torch.where(selected, samples.to(flat.dtype), flat[positions]))
+    is_replaced = torch.zeros_like(flat, dtype=torch.bool)
+    is_replaced = is_replaced.index_copy(0, positions, selected & (samples != targets))
+    return new.view_as(ids), is_replaced.view_as(ids)
+
+
+def replaced_token_score(
+    model: Any,
+    masking: Masking,
+    text: TokenStream,
+    tokenizer: Tokenizer,
+    *,
+    length: int = 128,
+    rows: int = 2048,
+    seed: int = 0,
+) -> AccuracyScore:
+    """Replace masked tokens of held-out text by samples of an ELECTRA's generator, and let its discriminator judge all
+    tokens."""
+    ids = rows_with_special_tokens(text, tokenizer, length=length, rows=rows)
+    device = next(model.parameters()).device
+    cpu = torch.Generator().manual_seed(seed)
+    total, right, count = 0.0, 0, 0
+    with evaluation_mode(model):
+        for part in torch.split(ids, max(TOKENS // length, 1)):
+            masked = masking(part, cpu)
+            positions = masked.positions.to(device)
+            logits = model.generator.masked(model.generator(masked.ids.to(device), rows=positions))
+            samples = sample_tokens(logits.cpu(), cpu)  # on the CPU, whose random numbers are the same everywhere
+            replaced, is_replaced = replace_tokens(masked.ids, masked.positions, masked.targets, samples)
+            discriminator = model.discriminator
+            found = discriminator.discriminator(discriminator(replaced.to(device))).float().cpu()
+            total += F.binary_cross_entropy_with_logits(found, is_replaced.float(), reduction="sum").item()
+            right += int(((found > 0) == is_replaced).sum())
+            count += part.numel()
+    return AccuracyScore(total / count, right / count, count)
+
+
 def rows_with_special_tokens(text: TokenStream, tokenizer: Tokenizer, *, length: int, rows: int) -> Tensor:
     """Running text from its beginning, `length` tokens a row with [CLS] and [SEP]; (rows, length)."""
     assert tokenizer.cls_token_id is not None and tokenizer.sep_token_id is not None

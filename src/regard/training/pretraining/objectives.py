@@ -1,4 +1,4 @@
-"""Pretraining objectives: masked language modeling with next-sentence prediction, causal, bidirectional, T5's spans.
+"""Pretraining objectives: masked, causal and bidirectional language modeling, T5's spans, ELECTRA's replaced tokens.
 
 `prepare` converts a micro-batch to tensors of constant shape, and the module converts those to losses, so that it can
 be compiled and distributed.
@@ -28,6 +28,7 @@ from regard.training.pretraining.span_corruption import SpanCorruption, SpanSize
 from regard.training.pretraining.token_stream import TokenStream
 
 ALIGNED = 64  # GPUs multiply matrices faster if their sides are multiples of this
+DISCRIMINATOR_WEIGHT = 50.0  # of ELECTRA's loss per token, which is much smaller than that of the generator
 MAX_ELEMENTS = 2**31 - 1  # of a tensor: kernels index with 32 bits
 Scores = dict[str, dict[str, float]]
 
@@ -76,6 +77,11 @@ class PretrainingObjective(nn.Module):
         """InputError if the held-out text is too short to evaluate on; found before training."""
 
     @staticmethod
+    def trained_models(model: Any) -> dict[str, nn.Module]:
+        """The models to save, by their folder in the output folder; the one without a name is the result."""
+        return {"": model}
+
+    @staticmethod
     def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
         """FLOPs of matrix products and attention, forward and backward, per token read."""
         raise NotImplementedError
@@ -98,7 +104,6 @@ class MaskedLanguageModeling(PretrainingObjective):
 
     def __init__(self, model: Any, masking: Masking, *, length: int) -> None:
         super().__init__()
-        assert model.masked is not None
         self.model, self.masking, self.length = model, masking, length
 
     @classmethod
@@ -155,11 +160,7 @@ class MaskedLanguageModeling(PretrainingObjective):
         positions: Tensor | None = None,
     ) -> dict[str, Tensor]:
         model: Any = self.model  # has the heads that are used
-        layout: Layout = Padded()
-        if starts is not None and positions is not None:
-            # On a CPU the lengths group rows of equal length; a GPU kernel reads the starts.
-            sizes = None if ids.is_cuda else tuple(size for size in starts.diff().tolist() if size)
-            layout = Packed(sizes, starts, positions, self.length)
+        layout = self._layout(ids, starts, positions)
         # Only masked tokens go through the output layer, which is as wide as the vocabulary, and through most of the
         # last layer, together with the first token of each row, which represents the pair.
         rows = masked_positions if labels is None else torch.cat([masked_positions, first_token_indices(ids, layout)])
@@ -169,6 +170,13 @@ class MaskedLanguageModeling(PretrainingObjective):
         if labels is not None:
             losses["pairs"] = mean_loss(model.next(model.pooler.vectors(hidden[len(masked_positions) :])), labels)
         return losses | {"loss": torch.stack(list(losses.values())).sum()}
+
+    def _layout(self, ids: Tensor, starts: Tensor | None, positions: Tensor | None) -> Layout:
+        if starts is None or positions is None:
+            return Padded()
+        # On a CPU the lengths group rows of equal length; a GPU kernel reads the starts.
+        sizes = None if ids.is_cuda else tuple(size for size in starts.diff().tolist() if size)
+        return Packed(sizes, starts, positions, self.length)
 
     @staticmethod
     def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
@@ -191,6 +199,72 @@ class MaskedLanguageModeling(PretrainingObjective):
         size = config.model.hidden_size
         output = (2.0 * size * vocabulary + 2 * size**2) * config.objective.mlm_probability
         return 3.0 * (_layer_flops(config) + output)
+
+
+class ReplacedTokenDetection(MaskedLanguageModeling):
+    """ELECTRA's: a generator predicts masked tokens, which are replaced by samples of its predictions; the
+    discriminator finds the tokens that differ from the text. The generator learns from its own loss only."""
+
+    @classmethod
+    def from_config(
+        cls, config: PretrainingConfig, model: Any, tokenizer: Tokenizer, device: torch.device | None = None
+    ) -> ReplacedTokenDetection:
+        settings = config.objective
+        masking = masking_for(
+            tokenizer,
+            rate=settings.mlm_probability,
+            replace=(1.0, 0.0, 0.0),
+            whole_words=settings.whole_word_mask,
+            device=device,
+        )
+        return cls(model, masking, length=config.data.max_length)
+
+    @staticmethod
+    def trained_models(model: Any) -> dict[str, nn.Module]:
+        return {"": model.discriminator, "generator": model.generator}
+
+    def forward(
+        self,
+        ids: Tensor,
+        masked_positions: Tensor,
+        targets: Tensor,
+        segments: Tensor | None = None,
+        labels: Tensor | None = None,
+        starts: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        layout = self._layout(ids, starts, positions)
+        generator, discriminator = self.model.generator, self.model.discriminator
+        vectors = generator.masked.vectors(generator(ids, layout, segments, rows=masked_positions))
+        words = token_loss(vectors, generator.masked.weight, generator.masked.bias, targets)
+        with torch.no_grad():
+            weight, bias = generator.masked.weight, generator.masked.bias
+            logits = (F.linear(part, weight, bias) for part in _parts(vectors, len(weight)))
+            samples = torch.cat([evaluate.sample_tokens(part) for part in logits])
+        replaced, is_replaced = evaluate.replace_tokens(ids, masked_positions, targets, samples)
+        found = discriminator.discriminator(discriminator(replaced, layout, segments))
+        replacements = F.binary_cross_entropy_with_logits(found.float(), is_replaced.float())
+        return {"words": words, "replaced": replacements, "loss": words + DISCRIMINATOR_WEIGHT * replacements}
+
+    @staticmethod
+    def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
+        length, text, tokenizer = config.data.max_length, dataset.held_out, dataset.tokenizer
+        masking = masking_for(tokenizer, rate=config.objective.mlm_probability, replace=(1.0, 0.0, 0.0))
+        words = evaluate.masked_lm_score(model.generator, masking, text, tokenizer, length=length)
+        replaced = evaluate.replaced_token_score(model, masking, text, tokenizer, length=length)
+        return {"words": asdict(words), "replaced": asdict(replaced)}
+
+    @staticmethod
+    def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
+        model = config.model
+        heads = max(model.num_attention_heads // 4, 1)
+        size = model.hidden_size // model.num_attention_heads * heads
+        changes = {"hidden_size": size, "intermediate_size": model.intermediate_size // 4, "num_attention_heads": heads}
+        generator = config.model_copy(update={"model": model.model_copy(update=changes)})
+        # The output layer of the generator is as wide as the embeddings; it computes predictions twice, to sample them.
+        output = (2.0 * model.hidden_size * vocabulary * (1 + 1 / 3)) * config.objective.mlm_probability
+        projection = 2.0 * model.hidden_size * size
+        return 3.0 * (_layer_flops(config) + _layer_flops(generator) + output + projection + 2 * model.hidden_size**2)
 
 
 class CausalLanguageModeling(PretrainingObjective):
@@ -343,6 +417,7 @@ class BidirectionalLanguageModeling(PretrainingObjective):
 
 _OBJECTIVES: dict[Objective, type[PretrainingObjective]] = {
     "masked-lm": MaskedLanguageModeling,
+    "replaced-token-detection": ReplacedTokenDetection,
     "causal-lm": CausalLanguageModeling,
     "span-corruption": SpanDenoising,
     "bidirectional-lm": BidirectionalLanguageModeling,
@@ -430,10 +505,14 @@ def token_loss(vectors: Tensor, weight: Tensor, bias: Tensor | None, targets: Te
     if vectors.is_cuda and more:
         bias = weight.new_zeros(len(weight)) if bias is None else bias
         weight, bias = F.pad(weight, (0, 0, 0, more)), F.pad(bias, (0, more), value=-1e4)
-    rows = -(-len(vectors) // -(-len(vectors) * len(weight) // MAX_ELEMENTS))
-    parts = zip(torch.split(vectors, rows), torch.split(targets, rows), strict=True)
+    parts = zip(_parts(vectors, len(weight)), _parts(targets, len(weight)), strict=True)
     sums = [_summed_loss(F.linear(part, weight, bias), words) for part, words in parts]
     return torch.stack(sums).sum() / _target_count(targets)
+
+
+def _parts(rows: Tensor, vocabulary: int) -> tuple[Tensor, ...]:
+    """The rows in parts whose logits over the vocabulary a kernel can index."""
+    return torch.split(rows, -(-len(rows) // -(-len(rows) * vocabulary // MAX_ELEMENTS)))
 
 
 def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:

@@ -290,6 +290,7 @@ class Pretrainer(Trainer[bool]):
         scores = self._scores(model)
         with self.world.main_only() as is_main:
             if is_main:
-                loading.save(model.eval(), self.output, self.dataset.tokenizer)
+                for folder, one in self.objective_class.trained_models(model.eval()).items():
+                    loading.save(one, self.output / folder, self.dataset.tokenizer)
         yield Finished(scores=scores, text_digest=self.dataset.digest, **cost)
         return PretrainingResult(output=str(self.output), scores=scores, **cost)

@@ -173,7 +173,12 @@ export class AttentionMaps {
     const count = columns.length;
     const last = causal ? Math.min(count - 1, row) : count - 1;
     const result = dotProducts(query, keys, this.headWidth, last + 1, count);
+    const window = this.raw.windows[layer - 1] ?? count;
     for (let column = 0; column <= last; column++) {
+      if (Math.abs(row - column) > window) {
+        result[column] = -Infinity;
+        continue;
+      }
       const bias = this.bias ? this.bias[head * (rows.length + count - 1) + column - row + rows.length - 1]! : 0;
       result[column] = result[column]! * scale + bias;
     }

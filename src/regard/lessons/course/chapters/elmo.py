@@ -53,7 +53,7 @@ CHANGED = 1e-4  # of a cosine
 
 def _vectors(models: Models, name: str, word: str, texts: Sequence[str], layers: str = "-1") -> NDArray[np.float32]:
     """The vectors (texts, width) of a word in each text; several layers are next to each other."""
-    from regard.inference.embedding.embedder import load_engine
+    from regard.inference.embedding.engine import load_engine
     from regard.interpret.embeddings import find_word, word_vectors
 
     spans = [find_word(word, text, number) for number, text in enumerate(texts, start=1)]

@@ -81,8 +81,8 @@ def variants(models: Models) -> list[StoryBlock]:
     listed = sorted(
         (one for one in families().values() if one.year >= 2017 and not one.can("recurrent")), key=lambda one: one.year
     )
-    parts = {("encoder", "decoder"): "encoder and decoder", ("encoder",): "encoder", ("decoder",): "decoder"}
-    rows = [(one.name, str(one.year), parts.get(tuple(one.stacks), "neither"), one.description) for one in listed]
+    parts = {one.name: " and ".join(stack.replace("_", " ") for stack in one.stacks) or "neither" for one in listed}
+    rows = [(one.name, str(one.year), parts[one.name], one.description) for one in listed]
     return [StoryTable(headers=("family", "year", "stacks", "what it is"), rows=rows, text_columns=[2, 3])]
 
 

@@ -1,4 +1,4 @@
-"""T5 against transformers: both stacks, all three kinds of attention, tied and untied output, and cached decoding."""
+"""Encoder-decoders against transformers: both stacks, all kinds of attention, tied and untied output, the cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.nn.masks import Packed, Padded
 from tests.parity.references import LENGTHS, VOCABULARY, Pair, close, ids, remove_padding
 
 Pairs = Callable[[str], Pair]
-NAMES = ["t5", "t5-untied", "t5-gelu"]
+NAMES = ["t5", "t5-untied", "t5-gelu", "bart", "bart-bare", "mbart", "marian", "marian-separate"]
 TARGET_LENGTHS = (5, 8, 3, 6)
 STEPS = 7
 
@@ -56,9 +56,10 @@ def test_every_hidden_state_map_and_logit(pair: Pairs, name: str) -> None:
         close(ours, expected)
         assert not ours.triu(1).any()
     for ours, expected in zip(tape.attention("cross"), theirs.cross_attentions, strict=True):
-        assert ours.shape == (4, 4, 8, 9)
+        assert ours.shape == (4, 4 if name.startswith("t5") else 6, 8, 9)
         close(ours, expected)
-    close(logits, theirs.logits)
+    if name != "bart-bare":
+        close(logits, theirs.logits)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -80,7 +81,7 @@ def test_packed_padded_and_single_outputs_are_equal(pair: Pairs, name: str) -> N
             close(padded[row, :said], alone[0])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "bart-bare"])
 def test_cached_decoding(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens, layout = ids()

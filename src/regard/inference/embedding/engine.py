@@ -1,0 +1,419 @@
+"""`EmbeddingEngine`: tokenizes texts, packs them, runs the required layers and pools.
+
+Texts are packed without padding, so a text's vector does not depend on its batch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.checkpoints.loading import find_folder, load
+from regard.data.batch import Batch
+from regard.data.prefetch import prefetch_map
+from regard.device import choose_device
+from regard.engine.batches import packed_batches, to_device
+from regard.engine.graphs import GraphedForward
+from regard.engine.precision import compare_precisions, inference_copy, resolve_precision
+from regard.engine.runner import responsive_threads, run_batches
+from regard.engine.tuning import CpuSettings, cpu_settings
+from regard.errors import InputError, check_choice
+from regard.events import drain
+from regard.inference.causal_lm import split_special_tokens
+from regard.inference.embedding.layer_selection import LayerSelection
+from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings
+from regard.known import DEFAULT_EMBEDDING_MODEL
+from regard.models.family import can
+from regard.nn.kernels import fused_mean_pool
+from regard.nn.masks import Layout, Packed, first_tokens
+from regard.tasks.fine_tuned_model import FineTunedModel
+from regard.text import TokenIds, Tokenizer
+
+Pooling = Literal["cls", "mean", "max", "none"]
+LongTexts = Literal["cut", "error", "windows"]
+POOLINGS = get_args(Pooling)
+LONGS = get_args(LongTexts)
+SAMPLE = 32  # texts on which precisions are compared
+TOKENIZER_THREADS = 1  # more would only take turns with the thread that feeds the GPU
+FIRST_WINDOW, WINDOW = 1 << 15, 1 << 18  # characters of text that are sorted by length together
+
+
+def load_engine(
+    model: str
+    | os.PathLike[str]
+    | LoadedModel
+    | tuple[nn.Module, Tokenizer | None]
+    | FineTunedModel = DEFAULT_EMBEDDING_MODEL,
+    *,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    max_length: int | None = None,
+    device: str = "auto",
+    **options: Any,
+) -> EmbeddingEngine:
+    """Load a model for embedding; a `LoadedModel` stays on its device.
+
+    Pooling None: what a sentence-transformers folder states, or mean. Normalize None: what the folder states, if the
+    pooling is its own.
+    """
+    if isinstance(model, LoadedModel):
+        folder, loaded, place = model.folder, model, next(model.model.parameters()).device
+    elif isinstance(model, tuple | FineTunedModel):
+        folder, loaded, place = None, LoadedModel("", *model), choose_device(device)
+    else:
+        folder, place = find_folder(model), choose_device(device)
+        loaded = LoadedModel("", *load(folder))
+    settings = SentenceSettings() if folder is None else read_sentence_settings(folder, pooling=pooling is None)
+    if folder is not None and loaded.tokenizer is None and hasattr(loaded.model, "states"):
+        Tokenizer.open(folder)  # says what the folder lacks
+    if normalize is None:
+        normalize = bool(settings.normalize) and pooling is None
+    pooling = pooling or settings.pooling or "mean"
+    return EmbeddingEngine(
+        *loaded,
+        pooling=pooling,
+        normalize=normalize,
+        max_length=max_length,
+        stated=settings.max_length,
+        device=place,
+        **options,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class TokenVectors:
+    """The tokens of a text: vectors (T, W), character offsets [start, end) in the text, and word indices.
+
+    Special tokens have empty offsets and the word index -1.
+    """
+
+    vectors: NDArray[np.float32]
+    tokens: list[str]
+    offsets: NDArray[np.int64]
+    words: NDArray[np.int64]
+
+
+class TextError(InputError):
+    """The text at `index` cannot be embedded; a caller can name its line."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(index, reason)
+        self.index, self.reason = index, reason
+
+    def __str__(self) -> str:
+        return f"text {self.index + 1} {self.reason}"
+
+
+@dataclass(frozen=True, eq=False)
+class TextWindow:
+    """Texts that are sorted by length together, from index `start` on, with the tokens that do not fit of each.
+
+    `owner` is the index of the text of each piece, if long texts are divided into several; else None.
+    """
+
+    start: int
+    texts: Sequence[str]
+    pieces: TokenIds
+    num_truncated: NDArray[np.int64]
+    owner: NDArray[np.int64] | None = None
+
+
+class EmbeddingEngine:
+    """A model with its tokenizer and the settings of embedding; moved to `device` and into evaluation mode.
+
+    `max_length` is the user's limit, `stated` the one in the model's files; `truncated` counts the texts that did not
+    fit. `long` decides what happens to those: "cut" at the end, "error", or "windows" (full-length pieces whose vectors
+    are averaged by length; the maximum with pooling "max"). `precision` is that of `Embedder`; with "auto" the first
+    texts decide, and `choice` describes the decision.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Tokenizer | None,
+        *,
+        layers: int | str = -1,
+        pooling: str = "mean",
+        normalize: bool = False,
+        max_length: int | None = None,
+        stated: int | None = None,
+        long: LongTexts = "cut",
+        device: torch.device | str = "cpu",
+        precision: str | None = None,
+    ) -> None:
+        family = getattr(getattr(model, "config", None), "family", type(model).__name__)
+        if tokenizer is None or not hasattr(model, "states") or not hasattr(model, "embedding"):
+            lacking = "layers" if tokenizer else "tokenizer"
+            if can(model, "image-text"):
+                raise InputError(f"this {family} model compares texts with images: use `regard similarity`")
+            raise InputError(f"this {family} model cannot embed text: it has no {lacking} for it")
+        if not isinstance(tokenizer, Tokenizer):  # the subwords of a translator
+            raise InputError(f"this {family} model translates; expected a model that reads one text")
+        if getattr(model.config, "num_characters", 0):
+            raise InputError(f"this {family} model reads characters; expected one that reads a tokenizer's pieces")
+        check_choice("pooling", pooling, POOLINGS)
+        check_choice("way with long texts", long, LONGS)
+        if pooling == "none" and long == "windows":
+            raise InputError(
+                "windows join the vectors of a text's pieces, and pooling none joins none; use cut or error"
+            )
+        self.model, self.tokenizer = model.to(device).eval(), tokenizer
+        self.device = torch.device(device)
+        self.precision = resolve_precision(precision, self.device)
+        self.choice = ""
+        self._network: nn.Module = self.model
+        self._graphs: tuple[nn.Module, GraphedForward] | None = None
+        config: Any = model.config
+        self.layers = LayerSelection.parse(layers, config.num_hidden_layers + 1)
+        self.pooling, self.normalize, self.long = pooling, normalize, long
+        # An ELMo's vectors are those of both directions, one beside the other.
+        self.width: int = getattr(config, "output_size", config.hidden_size) * self.layers.factor
+        self.max_length = _limit(
+            max_length, getattr(config, "max_position_embeddings", None), stated or tokenizer.max_length
+        )
+        around = len(tokenizer.encode("").ids)
+        if self.max_length is not None and self.max_length <= around:
+            raise InputError(
+                f"max_length is {self.max_length}, and {around} special tokens leave no room for text in it"
+            )
+        self.truncated = 0
+
+    def check_texts(self, texts: Sequence[str]) -> None:
+        """Raise the errors of `embed` for these texts after tokenizing them only."""
+        self._check(self._window(texts, 0))
+
+    def embed(self, texts: Sequence[str], *, on_progress: Callable[[int], None] | None = None) -> NDArray[np.float32]:
+        """One vector per text, float32 (n, width), in order; `on_progress` gets the number of finished texts."""
+        return drain(self.embed_steps(texts), on_progress)
+
+    def embed_steps(self, texts: Sequence[str]) -> Generator[int, None, NDArray[np.float32]]:
+        """`embed` in steps, one per batch: yields the number of finished texts and returns the vectors."""
+        if self.pooling == "none":
+            raise InputError('pooling "none" gives one vector per token: call embed_tokens() instead')
+        vectors = np.empty((len(texts), self.width), dtype=np.float32)
+        if not texts:
+            return vectors
+        self.choose_precision(texts)
+        parts: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []  # of texts that are divided into pieces
+        owners: list[NDArray[np.int64]] = []
+        lengths: list[NDArray[np.int64]] = []
+        finished, result = 0, torch.from_numpy(vectors)
+        with self._settings(texts) as settings, responsive_threads():
+
+            def pieces() -> Iterator[TokenIds]:
+                for window in self._windows(texts):
+                    if window.owner is not None:
+                        owners.append(window.start + window.owner)
+                        lengths.append(window.pieces.lengths)
+                    yield window.pieces
+
+            batches = packed_batches(pieces(), settings.tokens)
+            for indices, pooled in run_batches(batches, self._forward(settings.tokens), self.device):
+                if owners:
+                    parts.append((indices, pooled.numpy()))
+                else:
+                    result.index_copy_(0, torch.from_numpy(indices), pooled)
+                finished += len(indices)
+                yield min(finished, len(texts))
+        if owners:
+            vectors = self._join_pieces(parts, np.concatenate(owners), np.concatenate(lengths), len(texts))
+        if self.normalize:
+            vectors = F.normalize(torch.from_numpy(vectors), dim=-1).numpy()
+        return vectors
+
+    def embed_ids(self, tokens: TokenIds) -> NDArray[np.float32]:
+        """One vector per sequence of token ids, special tokens included, in order and not normalized.
+
+        For servers, which tokenize while the model computes: `tokenizer.encode_ids` makes the ids.
+        """
+        vectors = np.empty((len(tokens), self.width), dtype=np.float32)
+        with self._settings(()) as settings:
+            batches = packed_batches([tokens], settings.tokens)
+            for indices, pooled in run_batches(batches, self._forward(settings.tokens), self.device):
+                vectors[indices] = pooled.numpy()
+        return vectors
+
+    def embed_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
+        """The vector of every token with its offsets in the text, special tokens included."""
+        if self.pooling != "none":
+            raise InputError(f'pooling "{self.pooling}" gives one vector per text: call embed() instead')
+        encodings = self.tokenizer.encode_batch(list(texts), max_length=self.max_length)
+        tokens = TokenIds.from_lists([e.ids for e in encodings])
+        self._check(TextWindow(0, texts, tokens, np.array([e.num_truncated for e in encodings], dtype=np.int64)))
+        self.choose_precision(texts)
+        found: list[TokenVectors | None] = [None] * len(encodings)
+        with self._settings(texts) as settings:
+            batches = packed_batches([tokens], settings.tokens)
+            keyed = (((indices, part.lengths), part) for indices, part in batches)
+            for (indices, lengths), hidden in run_batches(keyed, self._token_vectors, self.device):
+                for index, vectors in zip(indices, np.split(hidden.numpy(), np.cumsum(lengths)[:-1]), strict=True):
+                    e = encodings[index]
+                    found[index] = TokenVectors(
+                        vectors,
+                        e.tokens,
+                        np.array(e.offsets, dtype=np.int64).reshape(-1, 2),
+                        np.array([-1 if word is None else word for word in e.words], dtype=np.int64),
+                    )
+        return [one for one in found if one is not None]
+
+    def choose_precision(self, texts: Sequence[str]) -> None:
+        """Decide what precision auto is: int8 if it is faster than fp32 and agrees with it on a sample of the texts."""
+        if self.precision != "auto":
+            return
+        sample = [text for text in texts[:: max(1, len(texts) // SAMPLE)] if text.strip()][:SAMPLE]
+        tokens = self.tokenizer.encode_ids(sample, max_length=self.max_length)
+
+        def vectors(precision: str) -> Tensor:
+            self._network = inference_copy(self.model, precision)
+            batch = to_device(tokens, self.device)
+            return pool(self._hidden(batch), batch.layout, "mean")[: len(tokens)]
+
+        found = compare_precisions(self.model, vectors)
+        self.precision = found.precision
+        self.choice = str(found)
+
+    def _settings(self, texts: Sequence[str]) -> AbstractContextManager[CpuSettings]:
+        """Prepare the model for the precision; inside the block, batches have the size for these texts."""
+        if self.model.training:  # setting the mode of every module takes longer than asking
+            self.model.eval()
+        self._network = inference_copy(self.model, self.precision)
+        return cpu_settings(self.device, self._network, self.precision, work=sum(map(len, texts)))
+
+    def _hidden(self, batch: Batch) -> Tensor:
+        """The hidden states (N, W) of a packed batch."""
+        states: Callable[..., Iterator[Tensor]] = self._network.states  # type: ignore[assignment]
+        return self.layers.join(states(batch.ids, batch.layout))
+
+    def _pooled_batch(self, batch: Batch) -> Tensor:
+        return pool(self._hidden(batch), batch.layout, self.pooling)
+
+    def _pooled(self, tokens: TokenIds) -> Tensor:
+        return self._pooled_batch(to_device(tokens, self.device))[: len(tokens)]
+
+    def _token_vectors(self, tokens: TokenIds) -> Tensor:
+        hidden = self._hidden(to_device(tokens, self.device))[: len(tokens.ids)].float()
+        return F.normalize(hidden, dim=-1) if self.normalize else hidden
+
+    def _forward(self, num_tokens: int) -> Callable[[TokenIds], Tensor]:
+        """A function from token ids to one vector per sequence."""
+        if self.device.type != "cuda":
+            return self._pooled
+        network = self._network
+        if self._graphs is None or self._graphs[0] is not network or self._graphs[1].num_tokens != num_tokens:
+            self._graphs = network, GraphedForward(self._pooled_batch, self.device, num_tokens)
+        return self._graphs[1]
+
+    def _windows(self, texts: Sequence[str]) -> Iterator[TextWindow]:
+        """Tokenize the texts window by window; the first ones are small, so that a GPU starts early."""
+        slices = _text_slices(texts)
+        windows: Iterator[TextWindow] = (self._window(texts[part], part.start) for part in slices)
+        if self.device.type != "cpu":  # on a CPU this would only take cores away from the model
+            windows = prefetch_map(
+                lambda part: self._window(texts[part], part.start), slices, threads=TOKENIZER_THREADS
+            )
+        for window in windows:
+            self._check(window)
+            yield window
+
+    def _window(self, texts: Sequence[str], start: int) -> TextWindow:
+        """Tokenize texts; `start` is the index of the first one."""
+        limit = self.max_length
+        if self.long != "windows" or limit is None:
+            tokens = self.tokenizer.encode_ids(texts, max_length=limit)
+            return TextWindow(start, texts, tokens, tokens.num_truncated)
+        tokens = self.tokenizer.encode_ids(texts)
+        truncated = np.maximum(tokens.lengths - limit, 0)
+        owner = np.arange(len(texts))
+        if truncated.any():
+            rows = np.split(tokens.ids, np.cumsum(tokens.lengths)[:-1])
+            parts = [
+                self._split(text) if gone else [row.tolist()]
+                for text, row, gone in zip(texts, rows, truncated, strict=True)
+            ]
+            owner = np.repeat(owner, [len(part) for part in parts])
+            tokens = TokenIds.from_lists([ids for part in parts for ids in part])
+        return TextWindow(start, texts, tokens, truncated, owner)
+
+    def _split(self, text: str) -> list[list[int]]:
+        """A long text in pieces that fit, each with its own special tokens."""
+        before, body, after = split_special_tokens(self.tokenizer.encode(text))
+        assert self.max_length is not None
+        size = self.max_length - len(before) - len(after)
+        return [before + body[i : i + size] + after for i in range(0, len(body), size)]
+
+    def _join_pieces(
+        self,
+        parts: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
+        owner: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        count: int,
+    ) -> NDArray[np.float32]:
+        """One vector per text of the vectors of its pieces."""
+        vectors = np.empty((len(owner), self.width), dtype=np.float32)
+        for indices, part in parts:
+            vectors[indices] = part
+        starts = np.searchsorted(owner, np.arange(count))
+        if self.pooling == "max":
+            return np.maximum.reduceat(vectors, starts)
+        weights = lengths.astype(np.float32)[:, None]
+        total = np.add.reduceat(vectors * weights, starts) / np.add.reduceat(weights, starts)
+        return total.astype(np.float32, copy=False)
+
+    def _check(self, window: TextWindow) -> None:
+        """Count the texts that do not fit, or refuse the first one; refuse texts without tokens."""
+        over = np.flatnonzero(window.num_truncated)
+        if len(over) and self.long == "error":
+            index = int(over[0])
+            raise TextError(
+                window.start + index,
+                f"({window.texts[index][:40]!r}...) has {window.num_truncated[index]} tokens more than the "
+                f"{self.max_length} that fit; shorten it, or choose cut or windows",
+            )
+        self.truncated += len(over)
+        empty = np.flatnonzero(window.pieces.lengths == 0)
+        if len(empty):
+            raise TextError(
+                window.start + int(empty[0]), "has no tokens for this model; leave it out or give it a word"
+            )
+
+
+def _text_slices(texts: Sequence[str]) -> Iterator[slice]:
+    """Divide texts into windows by their characters; each has twice as many as the one before, up to a limit."""
+    ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)))
+    start, budget = 0, FIRST_WINDOW
+    while start < len(texts):
+        characters = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, characters + budget, side="right")))
+        yield slice(start, stop)
+        start, budget = stop, min(2 * budget, WINDOW)
+
+
+def pool(hidden: Tensor, layout: Layout, pooling: str) -> Tensor:
+    """One vector per sequence of a packed batch, (B, W) in float32: of the first token, the mean or the maximum."""
+    assert isinstance(layout, Packed)
+    if pooling == "cls":
+        return first_tokens(hidden, layout).float()
+    fused = fused_mean_pool(hidden, layout) if pooling == "mean" else None
+    if fused is not None:
+        return fused
+    return torch.segment_reduce(hidden.float(), pooling, lengths=layout.starts.diff().long(), axis=0, unsafe=True)
+
+
+def _limit(wanted: int | None, positions: int | None, stated: int | None) -> int | None:
+    """The maximum number of tokens. The user's limit overrides the folder's; neither can exceed the positions."""
+    if wanted is not None and (isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1):
+        raise InputError(f"max_length is {wanted!r}; expected a number of tokens, at least 1")
+    if wanted is not None and positions is not None and wanted > positions:
+        raise InputError(f"max_length is {wanted}, but this model has only {positions} positions")
+    found = [n for n in (wanted, positions) if n is not None] if wanted else [n for n in (positions, stated) if n]
+    return min(found, default=None)

@@ -1,0 +1,102 @@
+"""ALBERT: a BERT whose layers share their weights, with small embeddings that are projected to the hidden size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch import nn
+
+from regard.models import bert
+from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames, prefixed, qkv, shape
+from regard.nn.block import Block, LayerConfig
+
+
+@dataclass(frozen=True)
+class AlbertConfig(bert.BertConfig):
+    """ALBERT base by default. The layers of each of `num_hidden_groups` groups share their weights."""
+
+    family: str = "albert"
+    vocab_size: int = 30000
+    embedding_size: int = 128
+    hidden_act: str = "gelu-tanh"
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    num_hidden_groups: int = 1
+
+    def group(self, layer: int) -> int:
+        """Return the group of a layer; both count from 0."""
+        return int(layer / (self.num_hidden_layers / self.num_hidden_groups))
+
+
+class Albert(bert.Bert):
+    """`model(ids, layout)` returns the last hidden state, as for `Bert`. Each layer of a group is the same module.
+
+    `model.next(pooled)` (B, 2) distinguishes two texts in their order from swapped ones.
+    """
+
+    config: AlbertConfig
+
+    def new_layers(self, layer: LayerConfig) -> Iterable[nn.Module]:
+        groups = [Block(layer) for _ in range(self.config.num_hidden_groups)]
+        return [groups[self.config.group(number)] for number in range(self.config.num_hidden_layers)]
+
+
+LAYER: Table = {
+    "attention.project.{p}": qkv("attention.", ("query", "key", "value")),
+    "attention.output.{p}": "attention.dense.{p}",
+    "attended.norm.{p}": "attention.LayerNorm.{p}",
+    "ffn.inner.{p}": "ffn.{p}",
+    "ffn.outer.{p}": "ffn_output.{p}",
+    "fed.norm.{p}": "full_layer_layer_norm.{p}",
+}
+
+
+def tensor_names(config: AlbertConfig) -> TensorNames:
+    base = {**bert.BASE, **bert.SEGMENTS, "embedding.project.{p}": "encoder.embedding_hidden_mapping_in.{p}"}
+    for number in range(config.num_hidden_layers):
+        group = f"encoder.albert_layer_groups.{config.group(number)}.albert_layers.0."
+        base |= prefixed(LAYER, f"encoder.layers.{number}.", group)
+    return TensorNames(
+        "albert.",
+        base,
+        heads={
+            "pooler": {"pooler.linear.{p}": "{base}pooler.{p}"},
+            "masked": {
+                "masked.linear.{p}": "predictions.dense.{p}",
+                "masked.norm.{p}": "predictions.LayerNorm.{p}",
+                "masked.bias": "predictions.bias",
+            },
+            "next": {"next.{p}": "sop_classifier.classifier.{p}"},
+        },
+        copies={"predictions.decoder.weight": bert.TOKENS, "predictions.decoder.bias": "predictions.bias"},
+        buffers=r"(albert\.)?embeddings\.position_ids",
+    )
+
+
+POOLED = {"pool.0": "albert.pooler", "output": "classifier"}
+FAMILY = Family(
+    name="albert",
+    title="an ALBERT",
+    year=2020,
+    description="BERT whose layers share their weights; heads: pooler, masked language model, sentence order",
+    model_class=Albert,
+    config_class=AlbertConfig,
+    capabilities=frozenset({"text-encoder", "masked-lm", "pooling", "segments", "fine-tuning"}),
+    stacks=("encoder",),
+    heads=("pooler", "masked", "next"),
+    checkpoints=(
+        Checkpoint("albert/albert-base-v2", 11_813_810),
+        Checkpoint("albert/albert-large-v2", 17_847_474, shape(1024, 24, 16)),
+        Checkpoint("albert/albert-xlarge-v2", 59_021_490, shape(2048, 24, 16)),
+        Checkpoint("albert/albert-xxlarge-v2", 223_158_450, shape(4096, 12, 64)),
+    ),
+    file_format=FileFormat(
+        {**bert.KEYS, "embedding_size": "embedding_size", "num_hidden_groups": "num_hidden_groups"},
+        bert.architectures("Albert"),
+        tensor_names,
+        {**bert.FIXED, "inner_group_num": 1},
+        class_prefix="Albert",
+        task_heads={"SequenceClassification": POOLED, "MultipleChoice": POOLED},
+    ),
+)

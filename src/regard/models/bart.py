@@ -1,0 +1,223 @@
+"""BART: a post-norm encoder-decoder with learned positions, one token embedding and a norm after each embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames, qkv, shape
+from regard.nn.block import Block, LayerConfig
+from regard.nn.embedding import LearnedPositions, TextEmbedding, TiedEmbedding
+from regard.nn.encoder_decoder import EncoderDecoder
+from regard.nn.stack import Stack
+from regard.nn.training import normal_init
+
+OFFSET = 2  # unused rows of the position tables
+
+
+@dataclass(frozen=True)
+class BartConfig:
+    """BART base by default. With `norm_first`, as in mBART, both stacks end with a norm."""
+
+    family: str = "bart"
+    vocab_size: int = 50265
+    hidden_size: int = 768
+    num_hidden_layers: int = 6
+    num_decoder_layers: int = 6
+    num_attention_heads: int = 12
+    decoder_attention_heads: int = 12
+    intermediate_size: int = 3072
+    decoder_ffn_dim: int = 3072
+    max_position_embeddings: int = 1024
+    hidden_act: str = "gelu"
+    norm_first: bool = False
+    scale_embedding: bool = False
+    layer_norm_eps: float = 1e-5
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    activation_dropout: float = 0.1
+    pad_token_id: int = 1
+    bos_token_id: int | None = 0
+    eos_token_id: int = 2
+    decoder_start_token_id: int = 2
+    forced_bos_token_id: int | None = None  # the first token of every output
+
+
+class Bart(EncoderDecoder):
+    """The head "final_logits_bias" (1, V) is added to the logits; like the file's, it is not trained."""
+
+    final_logits_bias: Tensor | None
+
+    def __init__(self, config: BartConfig, *, heads: Collection[str] = ()) -> None:
+        super().__init__()
+        self.config, self.begin = config, config.decoder_start_token_id
+        self.forced_first = config.forced_bos_token_id
+        layer = layer_config(config, norm_first=config.norm_first)
+        self.embedding = TextEmbedding(
+            config.vocab_size,
+            config.hidden_size,
+            positions=LearnedPositions(config.max_position_embeddings, config.hidden_size, offset=OFFSET),
+            norm=layer.new_norm(),
+            dropout=config.dropout,
+            scaled=config.scale_embedding,
+        )
+        self.target_embedding = TiedEmbedding(
+            self.embedding,
+            positions=LearnedPositions(config.max_position_embeddings, config.hidden_size, offset=OFFSET),
+            norm=layer.new_norm(),
+            dropout=config.dropout,
+        )
+        self.encoder = Stack(
+            (Block(layer) for _ in range(config.num_hidden_layers)),
+            norm=layer.new_norm() if config.norm_first else None,
+        )
+        self.decoder = Stack(
+            (Block(decoder_layer(layer, config)) for _ in range(config.num_decoder_layers)),
+            norm=layer.new_norm() if config.norm_first else None,
+        )
+        bias = torch.zeros(1, config.vocab_size) if "final_logits_bias" in heads else None
+        self.register_buffer("final_logits_bias", bias)
+        normal_init(self)
+
+    @property
+    def decoder_embedding(self) -> TextEmbedding:
+        return self.target_embedding
+
+    @property
+    def vocab_sizes(self) -> tuple[int, int]:
+        """The vocabulary sizes of source and target."""
+        return self.config.vocab_size, self.config.vocab_size
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        bias = None if self.final_logits_bias is None else self.final_logits_bias[0]
+        return F.linear(hidden, self.embedding.tokens.weight, bias)
+
+
+def layer_config(config: Any, *, norm_first: bool = False) -> LayerConfig:
+    """The encoder layers of a family with BART's config fields."""
+    return LayerConfig(
+        width=config.hidden_size,
+        heads=config.num_attention_heads,
+        ffn=config.intermediate_size,
+        norm_first=norm_first,
+        eps=config.layer_norm_eps,
+        activation=config.hidden_act,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        ffn_dropout=config.activation_dropout,
+    )
+
+
+def decoder_layer(layer: LayerConfig, config: Any) -> LayerConfig:
+    """The decoder layers that belong to these encoder layers."""
+    heads, ffn = config.decoder_attention_heads, config.decoder_ffn_dim
+    return replace(layer, heads=heads, ffn=ffn, causal=True, cross=True)
+
+
+ENCODER_LAYER: Table = {
+    "attention.project.{p}": qkv("self_attn.", ("q_proj", "k_proj", "v_proj")),
+    "attention.output.{p}": "self_attn.out_proj.{p}",
+    "attended.norm.{p}": "self_attn_layer_norm.{p}",
+    "ffn.inner.{p}": "fc1.{p}",
+    "ffn.outer.{p}": "fc2.{p}",
+    "fed.norm.{p}": "final_layer_norm.{p}",
+}
+DECODER_LAYER: Table = {
+    **ENCODER_LAYER,
+    "cross.project.query.{p}": "encoder_attn.q_proj.{p}",
+    "cross.project.key.{p}": "encoder_attn.k_proj.{p}",
+    "cross.project.value.{p}": "encoder_attn.v_proj.{p}",
+    "cross.output.{p}": "encoder_attn.out_proj.{p}",
+    "crossed.norm.{p}": "encoder_attn_layer_norm.{p}",
+}
+LAYERS: Mapping[tuple[str, str], Table] = {
+    ("encoder.layers", "encoder.layers"): ENCODER_LAYER,
+    ("decoder.layers", "decoder.layers"): DECODER_LAYER,
+}
+HEADS: Mapping[str, Table] = {"final_logits_bias": {"final_logits_bias": "final_logits_bias"}}
+COPIES = (
+    "lm_head.weight",
+    *(f"{prefix}{side}.embed_tokens.weight" for prefix in ("", "model.") for side in ("encoder", "decoder")),
+)
+
+
+def tensor_names(config: Any) -> TensorNames:
+    base: dict[str, str] = {"embedding.tokens.weight": "shared.weight"}
+    for ours, theirs in (("embedding", "encoder"), ("target_embedding", "decoder")):
+        base[f"{ours}.positions.weight"] = f"{theirs}.embed_positions.weight"
+        base[f"{ours}.norm.{{p}}"] = f"{theirs}.layernorm_embedding.{{p}}"
+    if config.norm_first:
+        base |= {f"{stack}.norm.{{p}}": f"{stack}.layer_norm.{{p}}" for stack in ("encoder", "decoder")}
+    return TensorNames("model.", base, LAYERS, HEADS, copies=dict.fromkeys(COPIES, "{base}shared.weight"))
+
+
+KEYS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "encoder_layers",
+    "num_decoder_layers": "decoder_layers",
+    "num_attention_heads": "encoder_attention_heads",
+    "decoder_attention_heads": "decoder_attention_heads",
+    "intermediate_size": "encoder_ffn_dim",
+    "decoder_ffn_dim": "decoder_ffn_dim",
+    "max_position_embeddings": "max_position_embeddings",
+    "hidden_act": "activation_function",
+    "scale_embedding": "scale_embedding",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "activation_dropout": "activation_dropout",
+    "pad_token_id": "pad_token_id",
+    "bos_token_id": "bos_token_id",
+    "eos_token_id": "eos_token_id",
+    "decoder_start_token_id": "decoder_start_token_id",
+    "forced_bos_token_id": "forced_bos_token_id",
+}
+FIXED = {"tie_word_embeddings": True, "is_decoder": False}
+
+
+def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
+    for ours, default in (
+        ("num_decoder_layers", "num_hidden_layers"),
+        ("decoder_attention_heads", "num_attention_heads"),
+        ("decoder_ffn_dim", "intermediate_size"),
+    ):
+        fields.setdefault(ours, fields[default])
+    for name in ("dropout", "attention_dropout", "activation_dropout"):  # files may have 0 for 0.0
+        fields[name] = float(fields[name]) if type(fields.get(name)) is int else fields.get(name, 0.0)
+
+
+def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    document["is_encoder_decoder"] = True
+
+
+LARGE = {**shape(1024, 12, 16), "num_decoder_layers": 12, "decoder_attention_heads": 16, "decoder_ffn_dim": 4096}
+FAMILY = Family(
+    name="bart",
+    title="a BART",
+    year=2019,
+    description="encoder-decoder pretrained to restore damaged text",
+    model_class=Bart,
+    config_class=BartConfig,
+    capabilities=frozenset({"encoder-decoder", "text-generation"}),
+    stacks=("encoder", "decoder"),
+    heads=("final_logits_bias",),
+    checkpoints=(
+        Checkpoint("facebook/bart-base", 139_420_416),
+        Checkpoint("facebook/bart-large", 406_291_456, LARGE),
+        Checkpoint("facebook/bart-large-cnn", 406_290_432, {**LARGE, "vocab_size": 50264}),
+    ),
+    file_format=FileFormat(
+        KEYS,
+        lambda heads: "BartForConditionalGeneration",
+        tensor_names,
+        FIXED,
+        read=read,
+        write=write,
+        class_prefix="Bart",
+    ),
+)

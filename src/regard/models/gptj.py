@@ -1,0 +1,139 @@
+"""GPT-J: a decoder with rotary positions whose attention and feed-forward network run in parallel after one norm."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.errors import InputError
+from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, qkv
+from regard.nn.block import LayerConfig, ParallelBlock
+from regard.nn.causal_decoder import CausalDecoder
+from regard.nn.embedding import TextEmbedding
+from regard.nn.rotary import Rotary
+from regard.nn.stack import Stack
+from regard.nn.training import normal_init, scaled_init
+
+
+@dataclass(frozen=True)
+class GptJConfig:
+    """GPT-J 6B by default. `rotary_dim` values of each head are rotated."""
+
+    family: str = "gptj"
+    vocab_size: int = 50400
+    hidden_size: int = 4096
+    num_hidden_layers: int = 28
+    num_attention_heads: int = 16
+    intermediate_size: int = 16384
+    max_position_embeddings: int = 2048
+    rotary_dim: int = 64
+    hidden_act: str = "gelu-tanh"
+    layer_norm_eps: float = 1e-5
+    dropout: float = 0.0
+    embedding_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    bos_token_id: int | None = 50256
+    eos_token_id: int | None = 50256
+
+
+class GptJ(CausalDecoder):
+    """Called like GPT-2. The head "output" is the output layer, which has its own matrix and a bias."""
+
+    def __init__(self, config: GptJConfig, *, heads: Collection[str] = ("output",)) -> None:
+        super().__init__()
+        self.config = config
+        layer = LayerConfig(
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            ffn=config.intermediate_size,
+            norm_first=True,
+            eps=config.layer_norm_eps,
+            activation=config.hidden_act,
+            qkv_bias=False,
+            attention_output_bias=False,
+            causal=True,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+        )
+        self.embedding = TextEmbedding(config.vocab_size, config.hidden_size, dropout=config.embedding_dropout)
+        positions = Rotary(config.rotary_dim, interleaved=True)
+        layers = (ParallelBlock(layer, positions=positions) for _ in range(config.num_hidden_layers))
+        self.decoder = Stack(layers, norm=layer.new_norm())
+        self.output = nn.Linear(config.hidden_size, config.vocab_size) if "output" in heads else None
+        normal_init(self)
+        scaled_init(self.decoder.layers)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self.output_weight, None if self.output is None else self.output.bias)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The matrix (V, W) of the output layer."""
+        if self.output is None:
+            raise InputError("this GPT-J has no output layer, as in a file without lm_head; it cannot predict tokens")
+        return self.output.weight
+
+
+NAMES = TensorNames(
+    "transformer.",
+    {"embedding.tokens.weight": "wte.weight", "decoder.norm.{p}": "ln_f.{p}"},
+    {
+        ("decoder.layers", "h"): {
+            "norm.{p}": "ln_1.{p}",
+            "attention.project.weight": qkv("attn.", ("q_proj", "k_proj", "v_proj"), ".weight"),
+            "attention.output.weight": "attn.out_proj.weight",
+            "ffn.inner.{p}": "mlp.fc_in.{p}",
+            "ffn.outer.{p}": "mlp.fc_out.{p}",
+        }
+    },
+    {"output": {"output.{p}": "lm_head.{p}"}},
+    buffers=r"(transformer\.)?h\.\d+\.attn\.((masked_)?bias|embed_positions)",
+)
+
+
+def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
+    width = fields.get("hidden_size")
+    fields.setdefault("intermediate_size", 4 * width if isinstance(width, int) else 0)
+
+
+FAMILY = Family(
+    name="gptj",
+    title="a GPT-J",
+    year=2021,
+    description="decoder with rotary positions and parallel layers",
+    model_class=GptJ,
+    config_class=GptJConfig,
+    capabilities=frozenset({"causal-lm", "text-generation", "fine-tuning"}),
+    stacks=("decoder",),
+    heads=("output",),
+    checkpoints=(Checkpoint("EleutherAI/gpt-j-6b", 6_050_882_784),),
+    file_format=FileFormat(
+        {
+            "vocab_size": "vocab_size",
+            "hidden_size": "n_embd",
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "intermediate_size": "n_inner",
+            "max_position_embeddings": "n_positions",
+            "rotary_dim": "rotary_dim",
+            "hidden_act": "activation_function",
+            "layer_norm_eps": "layer_norm_epsilon",
+            "dropout": "resid_pdrop",
+            "embedding_dropout": "embd_pdrop",
+            "attention_dropout": "attn_pdrop",
+            "bos_token_id": "bos_token_id",
+            "eos_token_id": "eos_token_id",
+        },
+        lambda heads: "GPTJForCausalLM",
+        lambda config: NAMES,
+        {"tie_word_embeddings": False},
+        optional=("intermediate_size",),
+        read=read,
+        class_prefix="GPTJ",
+        task_heads={"SequenceClassification": {"output": "score"}},
+    ),
+)

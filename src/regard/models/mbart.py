@@ -1,0 +1,46 @@
+"""mBART: a BART with the norm first and a norm after each stack, for many languages. It also reads mBART-50.
+
+The first token of an output is the code of its language: the decoder starts with it or, in mBART-50, is forced to
+generate it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from regard.models import bart
+from regard.models.family import Checkpoint, Family, FileFormat
+
+
+def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
+    bart.read(fields, document)
+    fields["norm_first"] = True
+    fields.setdefault("decoder_start_token_id", fields.get("eos_token_id", 2))
+
+
+LARGE = {**bart.LARGE, "norm_first": True, "scale_embedding": True}
+FAMILY = Family(
+    name="mbart",
+    title="an mBART",
+    year=2020,
+    description="BART for 25 or 50 languages, norm first; translates once it is fine-tuned",
+    model_class=bart.Bart,
+    config_class=bart.BartConfig,
+    capabilities=frozenset({"encoder-decoder", "translation"}),
+    stacks=("encoder", "decoder"),
+    heads=("final_logits_bias",),
+    checkpoints=(
+        Checkpoint("facebook/mbart-large-en-ro", 610_851_840, {**LARGE, "vocab_size": 250027}),
+        Checkpoint("facebook/mbart-large-50-many-to-many-mmt", 610_879_488, {**LARGE, "vocab_size": 250054}),
+    ),
+    file_format=FileFormat(
+        bart.KEYS,
+        lambda heads: "MBartForConditionalGeneration",
+        bart.tensor_names,
+        bart.FIXED,
+        read=read,
+        write=bart.write,
+        class_prefix="MBart",
+    ),
+)

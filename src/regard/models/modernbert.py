@@ -1,0 +1,203 @@
+"""ModernBERT: an encoder with rotary positions, gated feed-forward layers and no biases.
+
+Every third layer attends to the whole text, the others to tokens nearby; both have their own rotary frequencies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from regard.errors import InputError, check_choice
+from regard.models import bert
+from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames, prefixed, shape
+from regard.nn.block import Block, LayerConfig
+from regard.nn.embedding import TextEmbedding
+from regard.nn.rotary import Rotary
+from regard.nn.stack import Stack
+from regard.nn.training import Dropout, normal_init, scaled_init
+
+
+@dataclass(frozen=True)
+class ModernBertConfig:
+    """ModernBERT base by default. `local_attention` is the number of tokens that a local layer attends to."""
+
+    family: str = "modernbert"
+    vocab_size: int = 50368
+    hidden_size: int = 768
+    num_hidden_layers: int = 22
+    num_attention_heads: int = 12
+    intermediate_size: int = 1152
+    max_position_embeddings: int = 8192
+    hidden_act: str = "gelu"
+    layer_norm_eps: float = 1e-5
+    global_attn_every_n_layers: int = 3
+    local_attention: int = 128
+    global_rope_theta: float = 160000.0
+    local_rope_theta: float = 10000.0
+    dropout: float = 0.0  # of embeddings
+    attention_dropout: float = 0.0
+    mlp_dropout: float = 0.0
+    pad_token_id: int = 50283
+    bos_token_id: int = 50281
+    eos_token_id: int = 50282
+
+    def is_global(self, layer: int) -> bool:
+        """Whether a layer, counted from 0, attends to the whole text."""
+        return layer % self.global_attn_every_n_layers == 0
+
+
+class ModernBert(bert.TextEncoder):
+    """`model(ids, layout)` returns the last hidden state (B, T, W), or (N, W) if packed.
+
+    The head is a module: `model.masked(hidden)` (B, T, V).
+    """
+
+    def __init__(self, config: ModernBertConfig, *, heads: Collection[str] | None = None) -> None:
+        super().__init__()
+        self.config = config
+        for head in heads or ():
+            check_choice("head", head, FAMILY.heads)
+        layer = LayerConfig(
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            ffn=config.intermediate_size,
+            norm_first=True,
+            eps=config.layer_norm_eps,
+            activation=config.hidden_act,
+            gated=True,
+            bias=False,
+            norm_bias=False,
+            attention_dropout=config.attention_dropout,
+            ffn_dropout=config.mlp_dropout,
+        )
+        self.embedding = TextEmbedding(
+            config.vocab_size, config.hidden_size, norm=layer.new_norm(), dropout=config.dropout
+        )
+        blocks = [self._block(layer, number) for number in range(config.num_hidden_layers)]
+        blocks[0].attended.norm = nn.Identity()  # the embeddings are normalized already
+        self.encoder = Stack(blocks, norm=layer.new_norm())
+        self.masked = None
+        if heads is None or "masked" in heads:
+            eps = config.layer_norm_eps
+            self.masked = bert.MaskedLMHead(config.hidden_size, self.embedding.tokens, eps=eps, bias=False)
+        normal_init(self)
+        scaled_init(self.encoder.layers)
+
+    def _block(self, layer: LayerConfig, number: int) -> Block:
+        config, everything = self.config, self.config.is_global(number)
+        theta = config.global_rope_theta if everything else config.local_rope_theta
+        window = None if everything else config.local_attention // 2
+        positions = Rotary(config.hidden_size // config.num_attention_heads, theta=theta)
+        block = Block(replace(layer, window=window), positions=positions)
+        block.attended.dropout = Dropout(config.attention_dropout)
+        return block
+
+
+LAYER: Table = {
+    "attention.project.weight": "attn.Wqkv.weight",
+    "attention.output.weight": "attn.Wo.weight",
+    "attended.norm.weight": "attn_norm.weight",
+    "ffn.inner.weight": "mlp.Wi.weight",
+    "ffn.outer.weight": "mlp.Wo.weight",
+    "fed.norm.weight": "mlp_norm.weight",
+}
+
+
+def tensor_names(config: ModernBertConfig) -> TensorNames:
+    base: dict[str, str | tuple[str, ...]] = {
+        "embedding.tokens.weight": "embeddings.tok_embeddings.weight",
+        "embedding.norm.weight": "embeddings.norm.weight",
+        "encoder.norm.weight": "final_norm.weight",
+    }
+    for number in range(config.num_hidden_layers):
+        base |= prefixed(LAYER, f"encoder.layers.{number}.", f"layers.{number}.")
+    del base["encoder.layers.0.attended.norm.weight"]
+    return TensorNames(
+        "model.",
+        base,
+        heads={
+            "masked": {
+                "masked.linear.weight": "head.dense.weight",
+                "masked.norm.weight": "head.norm.weight",
+                "masked.bias": "decoder.bias",
+            }
+        },
+        copies={"decoder.weight": "{base}embeddings.tok_embeddings.weight"},
+        shared=r"head\.(dense|norm)\.weight",
+    )
+
+
+TYPES = {False: "sliding_attention", True: "full_attention"}  # of layers, by whether they are global
+
+
+def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
+    """Read the kinds of layers and the rotary frequencies in the current format of transformers or in that of 4.x."""
+    kinds = document.get("layer_types")
+    if isinstance(kinds, list):
+        every = kinds.index(TYPES[True], 1) if TYPES[True] in kinds[1:] else max(len(kinds), 1)
+        if kinds != [TYPES[number % every == 0] for number in range(len(kinds))]:
+            raise InputError(
+                f"layer_types of a ModernBERT should be {TYPES[True]} for the first of every n layers and "
+                f"{TYPES[False]} for the others, got {str(kinds)[:200]}"
+            )
+        if len(kinds) != fields["num_hidden_layers"]:
+            raise InputError(f"layer_types has {len(kinds)} entries for {fields['num_hidden_layers']} layers")
+        fields["global_attn_every_n_layers"] = every
+    ropes = document.get("rope_parameters")
+    for is_global, name in ((True, "global_rope_theta"), (False, "local_rope_theta")):
+        rope = ropes.get(TYPES[is_global]) if isinstance(ropes, dict) else None
+        if isinstance(rope, dict):
+            if rope.get("rope_type", "default") != "default":
+                raise InputError(f"rope_type is {rope['rope_type']!r}; Regard's modernbert supports only 'default'")
+            if rope.get("rope_theta") is not None:
+                fields[name] = rope["rope_theta"]
+
+
+def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    document["classifier_pooling"] = "cls"
+
+
+SAME = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("max_position_embeddings", "global_attn_every_n_layers", "local_attention", "global_rope_theta"),
+    *("local_rope_theta", "attention_dropout", "mlp_dropout", "pad_token_id", "bos_token_id", "eos_token_id"),
+)
+TRANSFORM = {"pool.0": "head.dense", "pool.2": "head.norm", "output": "classifier"}
+FAMILY = Family(
+    name="modernbert",
+    title="a ModernBERT",
+    year=2024,
+    description="encoder with rotary positions, local and global layers, 8,192 tokens; head: masked language model",
+    model_class=ModernBert,
+    config_class=ModernBertConfig,
+    capabilities=frozenset({"text-encoder", "masked-lm", "fine-tuning"}),
+    stacks=("encoder",),
+    heads=("masked",),
+    task_transform=True,
+    checkpoints=(
+        Checkpoint("answerdotai/ModernBERT-base", 149_655_232),
+        Checkpoint("answerdotai/ModernBERT-large", 395_881_664, shape(1024, 28, 16, 2624)),
+    ),
+    file_format=FileFormat(
+        {name: name for name in SAME}
+        | {"hidden_act": "hidden_activation", "layer_norm_eps": "norm_eps", "dropout": "embedding_dropout"},
+        lambda heads: "ModernBertForMaskedLM" if "masked" in heads else "ModernBertModel",
+        tensor_names,
+        {
+            **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
+            "decoder_bias": True,
+            "classifier_activation": "gelu",
+            "rope_scaling": None,
+        },
+        read=read,
+        write=write,
+        class_prefix="ModernBert",
+        task_heads=dict.fromkeys(
+            ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"), TRANSFORM
+        ),
+    ),
+)

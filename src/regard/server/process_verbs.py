@@ -1,0 +1,59 @@
+"""Verbs on models in their own processes: a verb runs in the process of the first model that its request names."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from regard.server.endpoint import Call
+from regard.server.request_errors import invalid
+from regard.server.served_models import AnsweringModel, ModelDirectory
+from regard.server.verb_routes import Form
+from regard.server.verbs import http_verb
+from regard.verbs.base import Verb
+
+
+class ProcessVerbs:
+    """A `VerbRunner` over the models of a server."""
+
+    def __init__(self, models: ModelDirectory) -> None:
+        self.models = models
+
+    async def run(self, name: str, arguments: Mapping[str, Any], form: Form, call: Call) -> bytes:
+        process, message = self._message(name, arguments, form)
+        data: bytes = await call.ask(process, "verb", message)
+        return data
+
+    def events(self, name: str, arguments: Mapping[str, Any], call: Call) -> AsyncIterator[tuple[bool, bytes]]:
+        process, message = self._message(name, arguments, "events")
+        return call.stream(process, "verb", message)
+
+    def _message(self, name: str, arguments: Mapping[str, Any], form: Form) -> tuple[AnsweringModel, dict[str, Any]]:
+        process, given = self._choose(http_verb(name), arguments)
+        return process, {"verb": name, "arguments": given, "form": form}
+
+    def _choose(self, verb: Verb, arguments: Mapping[str, Any]) -> tuple[AnsweringModel, dict[str, Any]]:
+        """The process for a request, and its arguments with a model: the named one; else the verb's default, or the
+        only one of the server."""
+        fields, given = verb.model_fields(), dict(arguments)
+        named = [
+            str(name)
+            for field in fields
+            for name in (given[field] if isinstance(given.get(field), list) else [given.get(field)])
+            if name
+        ]
+        processes = self.models.processes
+        if named:
+            named_processes = [self.models.named(name) for name in named]  # all must exist
+            return named_processes[0], given
+        if not fields:
+            return next(iter(processes.values())), given
+        field = fields[0]
+        default = verb.request.model_fields[field].default
+        if isinstance(default, str) and default in processes:
+            return processes[default], given
+        if len(processes) > 1:
+            raise invalid(f"{field}: name one of the server's models: {', '.join(processes)}", param=field)
+        process = next(iter(processes.values()))
+        many = isinstance(default, list | tuple)
+        return process, {**given, field: [process.name] if many else process.name}
