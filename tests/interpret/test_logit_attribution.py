@@ -13,6 +13,8 @@ from regard.errors import InputError
 from regard.inference.causal_lm import prompt_ids
 from regard.interpret.logit_attribution import attribute_logit
 from regard.models import Gpt, GptConfig, Llama, LlamaConfig
+from regard.models.gptj import GptJ, GptJConfig
+from regard.models.openai_gpt import OpenAIGpt, OpenAIGptConfig
 from regard.text import Tokenizer
 
 WORDS = ["the", "film", "was", "good", "bad", "we", "love", "water", "it", "day"]
@@ -28,6 +30,7 @@ GROUPED = SHAPE | {"num_key_value_heads": 2, "head_dim": 10}
 MODELS = {
     "gpt2": lambda: Gpt(GptConfig(**SHAPE)),
     "llama": lambda: Llama(LlamaConfig(**GROUPED)),
+    "gptj": lambda: GptJ(GptJConfig(**SHAPE, rotary_dim=4)),
     "llama-biases": lambda: Llama(
         LlamaConfig(**GROUPED, attention_bias=True, mlp_bias=True, query_key_norm=True, tie_word_embeddings=True)
     ),
@@ -124,6 +127,8 @@ def test_models_without_a_residual_sum_are_refused(tokenizer: Tokenizer) -> None
     model.decoder.layers[1].attended.dropout = torch.nn.Tanh()  # more than a sum
     with pytest.raises(InputError, match="computes more than a sum"):
         attribute_logit(model, tokenizer, "the film")
+    with pytest.raises(InputError, match="needs a pre-norm model"):
+        attribute_logit(OpenAIGpt(OpenAIGptConfig(**SHAPE)), tokenizer, "the film")
     bert, words = regard.load("regard-bert")
     with pytest.raises(InputError, match="logit attribution needs a model that predicts the next token"):
         attribute_logit(bert, words, "the film")

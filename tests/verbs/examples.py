@@ -167,7 +167,7 @@ EXAMPLES: dict[str, Example] = {
         "are both",
     ),
     "patch": Example(
-        {"clean": "the film was", "corrupted": "the good was", "model": "GPT", "answer": "film", "wrong": "good"},
+        {"clean": "the film was", "corrupted": "the film saw", "model": "GPT", "answer": "film", "wrong": "good"},
         {"clean": "the film was", "corrupted": "the film", "model": "GPT"},
         "expected the same number",
     ),

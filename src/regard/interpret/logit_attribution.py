@@ -26,6 +26,7 @@ from regard.interpret.residual_stream import (
     token_names,
 )
 from regard.models.family import describe_model, family_name
+from regard.nn.block import Residual
 from regard.nn.masks import Padded
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table, round_floats
@@ -41,7 +42,7 @@ class LogitAttribution(Result):
     """Contributions to the logit of `answer` after the prompt or, if there is a `wrong` answer, to the difference.
 
     `heads[layer][head]` and `feed_forward[layer]` begin with layer 1. `biases` are those of the output projections of
-    the attention and of the final norm. All contributions sum to `logit`.
+    the attention, of the final norm and of the output layer. All contributions sum to `logit`.
     """
 
     page_view: ClassVar[str | None] = "logit_attribution"
@@ -144,16 +145,18 @@ def attribute_logit(
         other = None if wrong is None else answer_token(scorer.tokenizer, wrong)
         if other == right:
             raise InputError(f"the answer and the wrong answer are both {display_token(scorer.tokenizer, right)!r}")
-        direction, expected = scorer.model.output_weight[right].double(), logits[right]
+        weight, output_bias = scorer.model.output_weight, scorer.model.logits(torch.zeros_like(hidden)).double()
+        direction, bias, expected = weight[right].double(), output_bias[right], logits[right]
         if other is not None:
-            direction = direction - scorer.model.output_weight[other].double()
-            expected = expected - logits[other]
+            direction = direction - weight[other].double()
+            bias, expected = bias - output_bias[other], expected - logits[other]
         pairs = zip(stack.layers, mixed, strict=True)
         outputs = [_head_outputs(layer.attention, x) for layer, x in pairs]
         heads, biases = [one for one, _ in outputs], torch.stack([bias for _, bias in outputs]).sum(0)
         parts = torch.stack([ends[0], *(one for layer in heads for one in layer), *fed, biases])
         scaled, norm_bias = _frozen_norm(stack.norm, parts.double(), ends[1].double())
         values = scaled @ direction
+        values[-1] += bias
         if norm_bias is not None:
             values[-1] += norm_bias.double() @ direction
     if not abs(float(values.sum() - expected)) <= TOLERANCE * (1 + float(values.abs().sum())):
@@ -184,8 +187,7 @@ def attribute_logit(
 def check_pre_norm(model: nn.Module) -> None:
     """Raise InputError unless every layer adds to the residual stream and only the end of the stack normalizes it."""
     stack = decoder_stack(model)
-    residuals = [getattr(layer, part, None) for layer in stack.layers for part in ("attended", "fed")]
-    if not all(getattr(one, "first", False) for one in residuals):
+    if not all(one.first for one in stack.modules() if isinstance(one, Residual)):
         raise InputError(
             f"logit attribution needs a pre-norm model, whose layers add to the residual stream, such as GPT-2 or "
             f"Llama; the layers of {describe_model(model)} model normalize the sum itself"

@@ -234,7 +234,9 @@ def patch_activations(
         shares: list[float] = ((difference(logits) - before) / (after - before)).tolist()
         return shares
 
-    positions = [{position} for position in range(patching.num_tokens)]
+    # Up to the first token that differs the activations are the same, and there is nothing to replace.
+    same = next(index for index, (one, two) in enumerate(zip(*prompts, strict=True)) if one != two)
+    positions = [{position} for position in range(same, patching.num_tokens)]
     heads = [{head} for head in range(patching.num_heads)]
     return PatchingResult(
         model=name,
@@ -249,6 +251,9 @@ def patch_activations(
         wrong_id=other,
         clean_difference=after,
         corrupted_difference=before,
-        residual=[restored(patching.patch_residual(layer, positions)) for layer in range(patching.num_layers + 1)],
+        residual=[
+            [0.0] * same + restored(patching.patch_residual(layer, positions))
+            for layer in range(patching.num_layers + 1)
+        ],
         heads=[restored(patching.patch_heads(layer, heads)) for layer in range(1, patching.num_layers + 1)],
     )

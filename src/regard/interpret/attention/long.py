@@ -133,7 +133,7 @@ def long_attention(
             for number, _ in enumerate(model.states(ids, Padded())):
                 if number == layer:
                     break
-        (call,) = next(iter(tape.calls.values()))
+        call = next(iter(tape.calls.values()))[-1]  # layers may share one module, as in ALBERT
         if attention.score is not None or call.bias is not None:
             raise InputError(
                 f"the attention scores of {describe_model(model)} model are not products of queries and keys alone; "
