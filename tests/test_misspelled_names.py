@@ -25,7 +25,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: LayerConfig(10, 4, 16), "4 heads do not divide a width of 10"),
     (lambda: Bert(BertConfig(), heads=["maskd"]), "did you mean 'masked'"),
     (lambda: Bert(BertConfig(family="distilbert"), heads=["next"]), "unknown head 'next'"),
-    (lambda: Bert(BertConfig(family="bart")), "did you mean 'bert'"),
+    (lambda: Bert(BertConfig(family="brt")), "did you mean 'bert'"),
 ]
 
 

@@ -67,7 +67,9 @@ class ModelSection(SettingsSection):
     )
     dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout probability.")
     attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout probability of attention weights.")
-    activation: Literal["gelu", "gelu-tanh", "relu"] = Field(default="gelu", description="gelu, gelu-tanh or relu.")
+    activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "silu"] = Field(
+        default="gelu", description="gelu, gelu-tanh, quick-gelu, relu or silu."
+    )
 
 
 class VocabularySection(SettingsSection):
