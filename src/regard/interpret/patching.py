@@ -97,13 +97,13 @@ class PatchingResult(Result):
         """One row for each patch; `position` or `head` is empty."""
         rows: list[tuple[object, ...]] = [
             (layer, position, None, self.clean_tokens[position], self.corrupted_tokens[position], share)
-            for layer, shares in enumerate(self.residual)
-            for position, share in enumerate(shares)
+            for layer, row in enumerate(self.residual)
+            for position, share in enumerate(row)
         ]
         rows += [
             (layer, None, head, None, None, share)
-            for layer, shares in enumerate(self.heads, start=1)
-            for head, share in enumerate(shares)
+            for layer, row in enumerate(self.heads, start=1)
+            for head, share in enumerate(row)
         ]
         return ("layer", "position", "head", "clean_token", "corrupted_token", "restored"), rows
 
@@ -112,8 +112,8 @@ class PatchingResult(Result):
         return data
 
 
-def _percent(shares: list[list[float]]) -> list[list[float]]:
-    return [[100 * share for share in row] for row in shares]
+def _percent(restored: list[list[float]]) -> list[list[float]]:
+    return [[100 * share for share in row] for row in restored]
 
 
 class ActivationPatching:
@@ -231,8 +231,8 @@ def patch_activations(
         )
 
     def restored(logits: Tensor) -> list[float]:
-        shares: list[float] = ((difference(logits) - before) / (after - before)).tolist()
-        return shares
+        values: list[float] = ((difference(logits) - before) / (after - before)).tolist()
+        return values
 
     # Up to the first token that differs the activations are the same, and there is nothing to replace.
     same = next(index for index, (one, two) in enumerate(zip(*prompts, strict=True)) if one != two)
