@@ -38,7 +38,7 @@ def patch(request: PatchRequest, models: Models) -> PatchingResult:
     position, or the output of one head. The result is the restored share of the difference between the logits of the
     answer and the wrong answer: 0% as in the corrupted prompt, 100% as in the clean one.
 
-    Example: regard patch "The king said that he" "The queen said that he" --answer was --wrong had
+    Example: regard patch "The queen said that" "The king said that" --answer she --wrong he
     """
     from regard.interpret.patching import patch_activations
 
