@@ -37,6 +37,7 @@ from regard.inference.similarity import SimilarityResult
 from regard.inference.translation.result import TranslationResult
 from regard.interpret.ablation import AblationResult
 from regard.interpret.activations import HeadActivations
+from regard.interpret.attention.long import LongAttention
 from regard.interpret.attention.maps import AttentionRecord
 from regard.interpret.attribution.attributions import AttributionResult
 from regard.interpret.decoding import DecodingSteps
@@ -46,8 +47,10 @@ from regard.interpret.faithfulness import FaithfulnessResult
 from regard.interpret.figure.figure import Figure
 from regard.interpret.generation import GenerateResult
 from regard.interpret.heads import HeadCensus
+from regard.interpret.logit_attribution import LogitAttribution
 from regard.interpret.logit_lens import LogitLens
 from regard.interpret.masked_lm.charts import CompareResult
+from regard.interpret.patching import PatchingResult
 from regard.interpret.probes.feature_walk import FeatureWalk
 from regard.interpret.probes.layers import LayersResult
 from regard.interpret.tokenization import TokenizeResult
@@ -506,6 +509,17 @@ def look(
 ) -> AttentionRecord:
     """Show a model's attention: which token attends to which, in every layer and head."""
 
+def long_attention(
+    text: str,
+    *,
+    model: _Model = 'regard-bert',
+    layer: int = 1,
+    head: int = 0,
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> LongAttention:
+    """Show the attention of one head over a long text: an overview of the map, and any part of it in full."""
+
 def lens(
     text: str,
     *,
@@ -516,6 +530,29 @@ def lens(
     on_event: Callable[[Event], object] | None = None,
 ) -> LogitLens:
     """Show what each layer would predict: the logit lens."""
+
+def logit_attribution(
+    text: str,
+    *,
+    model: _Model = 'regard-gpt',
+    answer: str | None = None,
+    wrong: str | None = None,
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> LogitAttribution:
+    """Attribute the logit of the next token to the heads and feed-forward networks of a causal model."""
+
+def patch(
+    clean: str,
+    corrupted: str,
+    *,
+    model: _Model = 'regard-gpt',
+    answer: str | None = None,
+    wrong: str | None = None,
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> PatchingResult:
+    """Patch activations between two prompts and see which of them restore the answer."""
 
 def figure(
     text: str,

@@ -93,6 +93,15 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
         (2, ["the film", "--model", GPT, "--trace", EVIL]),
     ],
     "lens": [(0, [f"the {WORD} was", "--model", GPT]), (2, ["a", "--model", f"./{EVIL}"])],
+    "logit-attribution": [
+        (0, ["the \x1b[5;7m\x08 was", "--model", GPT]),
+        (2, ["a", "--model", GPT, "--answer", EVIL]),
+    ],
+    "patch": [
+        (0, ["the \x1b[5;7m\x08 was", "the \x1b[5;7m\x08 saw", "--model", GPT, "--answer", "w", "--wrong", "s"]),
+        (2, [EVIL, f"{EVIL} a", "--model", GPT]),
+    ],
+    "long-attention": [(0, [f"the {WORD} was", "--model", GPT]), (2, ["a", "--model", f"./{EVIL}"])],
     "activations": [
         (0, [TEXTS, "--model", BERT, "--layer", "1", "--head", "0"]),
         (2, [EVIL, "--layer", "1", "--head", "0"]),
@@ -128,6 +137,7 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
         (0, ["the film", "--model", BERT, "-o", f"{EVIL}.svg"]),
         (2, ["the film", "--model", BERT, "-o", EVIL]),
     ],
+    "similarity": [(2, [EVIL, EVIL, "--model", f"./{EVIL}"])],
     "figure": [(0, [f"the film {WORD} was _", "--model", BERT]), (2, ["the", "--model", BERT, "--without", EVIL])],
     "senses": [(0, ["film", f"the film {WORD}", "a film", "--model", BERT]), (2, [EVIL, "a b", "b c", "-m", BERT])],
     "heads": [(0, ["--text", TEXTS, "--model", BERT]), (2, ["--text", EVIL, "--model", BERT])],

@@ -13,27 +13,28 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import regard.interpret.heads as module
+import regard.interpret.head_patterns as module
 from regard.errors import InputError
-from regard.interpret.heads import (
+from regard.interpret import heads
+from regard.interpret.head_patterns import (
     PATTERNS,
     POINTING,
-    HeadCensus,
     PatternSums,
+    induction_targets,
     predictive_pairs,
-    read_text_pairs,
     related_pairs,
     targets,
 )
+from regard.interpret.heads import HeadCensus, read_text_pairs
 from regard.models import Bert, BertConfig, Gpt, GptConfig
 from regard.text import Encoding, Tokenizer
 from regard.verbs.python import drain
 
-NEXT, PREVIOUS, SAME, OTHER, DELIMITER, PREDICTIVE, BROAD = PATTERNS
+NEXT, PREVIOUS, SAME, OTHER, DELIMITER, PREDICTIVE, INDUCTION, BROAD = PATTERNS
 
 
 def head_census(*arguments: Any, **options: Any) -> HeadCensus:
-    result = drain(module.head_census(*arguments, **options))
+    result = drain(heads.head_census(*arguments, **options))
     assert isinstance(result, HeadCensus)
     return result
 
@@ -299,6 +300,107 @@ def test_gpt_reads_texts_one_by_one(tokenizer: Tokenizer) -> None:
     assert (found.read, len(found.heads)) == (12, 8)
     ahead = found.heads[0].findings[PATTERNS.index(NEXT)]
     assert (ahead.tokens, ahead.score, ahead.corrected) == (0, None, None)
+
+
+def induction_finding(found: HeadCensus, index: int) -> Any:
+    return found.heads[index].finding(INDUCTION)
+
+
+def test_induction_targets_follow_the_previous_occurrence() -> None:
+    found = induction_targets(np.array([9, 4, 5, 6, 4, 5, 6]))
+    assert arrows(found, INDUCTION) == {(4, 2), (5, 3), (6, 4)}
+    assert found.sum() == 3
+
+
+def test_induction_of_uniform_causal_attention() -> None:
+    sums = PatternSums(1, max_examples=1)
+    generator = np.random.default_rng(0)
+    for number in range(4):
+        ids = np.concatenate([[1], *[generator.permutation(20) + 5] * 2])
+        weights = np.tril(np.ones((1, 41, 41), dtype=np.float32)) / np.arange(1, 42, dtype=np.float32)[:, None]
+        sums.add_pointing(number, weights, induction_targets(ids), generator, causal=True)
+    expected = np.mean([1 / (row + 1) for row in range(21, 41)])
+    score = sums.totals[0, PATTERNS.index(INDUCTION)] / sums.tokens[PATTERNS.index(INDUCTION)]
+    assert score == pytest.approx(expected, rel=1e-5) and score < 0.04
+    assert sums.interval(0, PATTERNS.index(INDUCTION)) == pytest.approx((expected, expected), abs=1e-4)
+    assert sums.tokens.sum() == 80  # nothing is counted for other patterns
+
+
+def test_intervals_are_those_of_a_mean_over_texts() -> None:
+    generator = np.random.default_rng(2)
+    ids = np.array([4, 5, 6, 4, 5, 6])
+    weights = np.tril(generator.exponential(size=(9, 1, 6, 6))).astype(np.float32)
+    weights /= weights.sum(-1, keepdims=True)
+    sums = PatternSums(1, max_examples=1)
+    for number, one in enumerate(weights):
+        sums.add_pointing(number, one, induction_targets(ids), generator, causal=True)
+    values = np.array([one[0, [3, 4, 5], [1, 2, 3]].mean() for one in weights])
+    expected = scipy.stats.t.interval(0.95, 8, values.mean(), values.std(ddof=1) / 3)
+    assert sums.interval(0, PATTERNS.index(INDUCTION)) == pytest.approx(expected, abs=1e-3)
+    for degrees in (2, 3, 9, 99):
+        assert module.t_quantile(degrees) == pytest.approx(scipy.stats.t.ppf(0.975, degrees), rel=0.01)
+
+
+def handcrafted_induction_gpt(vocabulary: int, positions: int) -> Gpt:
+    """Two layers: a head that copies the previous token, and one that looks for it: an induction head.
+
+    Features are one-hot: the token, its position, the previous token, and a constant that makes the norm's mean 0 and
+    its scale nearly the same everywhere.
+    """
+    width = 2 * (2 * vocabulary + positions)
+    half = width // 2  # the second half is the negative of the first, so that every vector has mean 0
+    config = GptConfig(
+        vocab_size=vocabulary,
+        hidden_size=width,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=4,
+        max_position_embeddings=positions,
+    )
+    model = Gpt(config).eval()
+    tokens, place, before = slice(0, vocabulary), slice(vocabulary, vocabulary + positions), vocabulary + positions
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.fill_(1.0 if name.endswith("norm.weight") else 0.0)
+        model.embedding.tokens.weight[:, tokens] = torch.eye(vocabulary)
+        model.get_parameter("embedding.positions.weight")[:, place] = torch.eye(positions)
+        for name in ("embedding.tokens.weight", "embedding.positions.weight"):
+            table = model.get_parameter(name)
+            table[:, half:] = -table[:, :half]
+        first, second = (layer.attention for layer in model.decoder.layers)
+        # Layer 1, head 0: the query of position i is the key of position i - 1; the value is the token.
+        query, key, value = first.project.weight.split(width)
+        query[:positions, place] = 20 * torch.eye(positions)
+        key[:positions, place] = 20 * torch.diag(torch.ones(positions - 1), -1)
+        value[:vocabulary, tokens] = torch.eye(vocabulary)
+        first.output.weight[before:half, :vocabulary] = torch.eye(vocabulary)
+        first.output.weight[half + before :, :vocabulary] = -torch.eye(vocabulary)
+        # Layer 2, head 0: the query is the token, the key the previous token.
+        query, key, value = second.project.weight.split(width)
+        query[:vocabulary, tokens] = 20 * torch.eye(vocabulary)
+        key[:vocabulary, before:half] = 20 * torch.eye(vocabulary)
+    return model
+
+
+def test_a_handcrafted_induction_head_is_found(tokenizer: Tokenizer) -> None:
+    found = head_census(handcrafted_induction_gpt(V, 60), tokenizer, sentence_pairs(0, 4))
+    assert [head.pattern for head in found.heads[:3]] == [PREVIOUS, BROAD, INDUCTION]
+    copied, even, induced = (induction_finding(found, index) for index in (0, 1, 2))
+    assert induced.score > 0.95 and induced.interval[0] > 0.9 and induced.corrected < 1e-6
+    assert copied.score < 0.05 and even.score == pytest.approx(
+        np.mean([1 / (row + 1) for row in range(25, 50)]), rel=1e-4
+    )
+    assert induced.tokens == 10 * 25
+    example = found.heads[2].examples[0]
+    tokens = found.texts[example.text]
+    assert tokens[example.column - 1] == tokens[example.row] and example.text >= found.read
+    assert "highest induction scores" in found.to_text()
+
+
+def test_only_causal_models_have_induction_scores(census: tuple[Any, HeadCensus]) -> None:
+    _, found = census
+    assert all(head.finding(INDUCTION).score is None for head in found.heads)
+    assert "induction scores" not in found.to_text()
 
 
 def test_the_same_seed_gives_the_same_census(tokenizer: Tokenizer) -> None:

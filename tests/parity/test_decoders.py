@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import regard
+from regard.interpret.logit_lens import hidden_states_before_head, output_head
 from regard.nn.masks import Packed
 from tests.parity.references import DECODERS, LENGTHS, Pair, close, ids, remove_padding
 
@@ -87,6 +88,21 @@ def test_cached_decoding(pair: Pairs, name: str) -> None:
             whole = torch.cat([prompt, words[row, :-1]])[None]
             close(logits[row], one.ours.logits(one.ours(whole))[0, length - 1 :])
     assert len({tuple(row) for row in words.tolist()}) > 1, "every prompt gives the same words: nothing is compared"
+
+
+@pytest.mark.parametrize("name", WITH_OUTPUT)
+def test_logit_lens(pair: Pairs, name: str) -> None:
+    """The last layer's lens is the model's logits; that of other layers their final norm and output layer."""
+    one = pair(name)
+    tokens = ids()[0][:1]
+    body = getattr(one.theirs, "transformer", None) or one.theirs.model
+    final_norm = getattr(body, "ln_f", None) or getattr(body, "norm", torch.nn.Identity())
+    with torch.no_grad():
+        theirs = one.theirs(tokens, output_hidden_states=True)
+        states = hidden_states_before_head(one.ours, tokens)
+        for ours, state in zip(states[:-1], theirs.hidden_states[:-1], strict=True):
+            close(output_head(one.ours)(ours), one.theirs.lm_head(final_norm(state)))
+        close(output_head(one.ours)(states[-1]), theirs.logits)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt-neo", "gptj", "qwen2", "qwen3"])

@@ -151,10 +151,25 @@ EXAMPLES: dict[str, Example] = {
         {"text": "a", "model": "MODEL", "layer": 7},
         "no layer 7",
     ),
+    "long_attention": Example(
+        {"text": "the film was good", "model": "GPT", "layer": 1, "head": 1},
+        {"text": "the film was good", "model": "GPT", "layer": 1, "head": 9},
+        "no head 9",
+    ),
     "lens": Example(
         {"text": "the film was", "model": "GPT", "top": 2, "position": 1},
         {"text": "the film", "model": "GPT", "position": 9},
         "no position 9",
+    ),
+    "logit_attribution": Example(
+        {"text": "the film was", "model": "GPT", "answer": "film", "wrong": "good"},
+        {"text": "the film was", "model": "GPT", "answer": "film", "wrong": "film"},
+        "are both",
+    ),
+    "patch": Example(
+        {"clean": "the film was", "corrupted": "the film saw", "model": "GPT", "answer": "film", "wrong": "good"},
+        {"clean": "the film was", "corrupted": "the film", "model": "GPT"},
+        "expected the same number",
     ),
     "decode": Example(
         {"text": "the film", "model": "GPT", "num_beams": 2, "max_new_tokens": 3},

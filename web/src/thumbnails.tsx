@@ -34,6 +34,9 @@ export const thumbnails = {
   attention: () => [text(8, 6, [14, 14, 14, 14, 14, 14]), text(74, 6, [14, 14, 14, 14, 14, 14]), curve(8, 17, 1, 0.4), curve(17, 8, 1, 0.4), curve(26, 44, 1, 0.3), curve(44, 17, 3), curve(53, 53, 1, 0.4)],
   heads: () => cells(5, 8, (row, column) => 0.15 + 0.75 * mixed(row, column), (row, column) => (row * 3 + column) % 9 === 4),
   lens: () => cells(6, 8, (row, column) => 0.12 + 0.8 * Math.max(0, (row - (column % 4)) / 6), (row, column) => row === 5 && column === 5),
+  longAttention: () => cells(10, 10, (row, column) => (column > row ? 0.06 : column === 0 || row - column < 2 ? 0.85 : 0.25), (row, column) => row > 5 && row < 8 && column > 2 && column < 5),
+  logitAttribution: () => bars([20, 44, 12, 62, 30], 2),
+  patch: () => cells(5, 8, (row, column) => (column === 2 && row < 3 ? 0.9 : column === 7 && row > 2 ? 0.9 : 0.15), (row, column) => row === 2 && column === 5),
   activations: () => [text(8, 6, [70, 58, 64, 40, 52]), ...[[22, 6], [40, 15], [14, 24]].map(([x, y]) => <rect key={`hit${y}`} x={x} y={y} width="14" height="4" rx="2" fill={OTHER} />)],
   figure: () => [
     ...[8, 26, 44].map((y) => <rect key={`l${y}`} x="20" y={y} width="24" height="11" rx="3" fill="currentColor" opacity=".6" />),

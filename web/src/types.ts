@@ -27,6 +27,8 @@ export interface AlignmentHeadsView { readonly layer: number; readonly heads: re
 export interface AnswerView { readonly answer: string; readonly start: number; readonly end: number; readonly probability: number; }
 /** A word for every blank, and the text with them in position */
 export interface Assignment { readonly tokens: readonly string[]; readonly ids: readonly number[]; readonly text: string; readonly probability: number; }
+/** Token `row` attends to token `column`, counted from 0. */
+export interface AttentionLink { readonly row: number; readonly column: number; readonly weight: number; }
 export interface AttentionView {
   readonly model: ViewedModel; readonly texts: readonly string[]; readonly maps: readonly MapView[]; readonly image: string | null;
   readonly grid: readonly [number, number] | null; readonly truncated: number; readonly notes: readonly string[]; readonly place: string;
@@ -322,6 +324,13 @@ export interface LogitLens {
   readonly special: readonly boolean[]; readonly layers: readonly LensLayer[]; readonly position: number; readonly truncated: number;
   readonly notes: readonly string[];
 }
+/** The attention of one head: the weight of row i and column j is exp(scale * query[i] . */
+export interface LongAttention {
+  readonly model: string; readonly family: string; readonly layer: number; readonly head: number; readonly tokens: readonly string[];
+  readonly truncated: number; readonly causal: boolean; readonly window: number | null; readonly scale: number; readonly query: string; readonly key: string;
+  readonly normalizer: string; readonly cell: number; readonly overview: string; readonly strongest: readonly AttentionLink[];
+  readonly notes: readonly string[];
+}
 /** The maps of one kind. */
 export interface MapView {
   readonly kind: "encoder" | "decoder" | "cross" | "lstm" | "vit"; readonly layers: number; readonly heads: number; readonly rows: readonly string[];
@@ -369,8 +378,8 @@ export interface PatchSequence {
 }
 /** One pattern of one head. */
 export interface PatternScore {
-  readonly pattern: string; readonly tokens: number; readonly score: number | null; readonly chance: number | null; readonly p: number | null;
-  readonly corrected: number | null;
+  readonly pattern: string; readonly tokens: number; readonly score: number | null; readonly interval: readonly [number, number] | null;
+  readonly chance: number | null; readonly p: number | null; readonly corrected: number | null;
 }
 /** The word's vectors in one layer on their first two principal components. */
 export interface Plane { readonly points: readonly (readonly number[])[]; readonly explained: readonly number[]; }
@@ -554,7 +563,10 @@ export interface Verbs {
   readonly features: FeatureWalk;
   readonly layers: LayersResult;
   readonly look: AttentionView;
+  readonly long_attention: LongAttention;
   readonly lens: LogitLens;
+  readonly logit_attribution: Story;
+  readonly patch: Story;
   readonly figure: FigureView;
   readonly lesson: Lesson;
   readonly senses: SensesView;

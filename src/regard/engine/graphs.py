@@ -17,8 +17,9 @@ from regard.data.batch import Batch
 from regard.engine.batches import pack_arrays, split_arrays, to_device
 from regard.text import TokenIds
 
-LENGTHS = (16, 32, 64, 128, 256, 512)  # tokens of the longest sequence in a batch of each kind
-MIN_FILLED = 0.5  # of a graph's tokens; smaller batches run without it
+# The longest sequence in a batch of each kind, and the mean length from which on its sequences fit into the graph.
+LENGTHS = {16: 4, 32: 8, 64: 16, 128: 16, 256: 64, 512: 128}
+MIN_FILLED = 0.1  # of a graph's tokens; smaller batches run without it
 MIN_USES = 3  # batches of a kind before its graph is recorded
 
 
@@ -36,8 +37,8 @@ class GraphedForward:
     def __call__(self, tokens: TokenIds) -> Tensor:
         longest, count = int(tokens.lengths.max()), int(tokens.lengths.sum())
         kind = next((length for length in LENGTHS if length >= longest), 0)
-        fits = MIN_FILLED * self.num_tokens < count <= self.num_tokens and len(tokens) <= self._sequences(kind)
-        if not kind or not fits:
+        filled = MIN_FILLED * self.num_tokens < count <= self.num_tokens
+        if not kind or not filled or len(tokens) > self._sequences(kind):
             return self.compute(to_device(tokens, self.device))
         self.uses[kind] += 1
         if kind not in self.graphs:
@@ -51,8 +52,8 @@ class GraphedForward:
         return result[: len(tokens)]
 
     def _sequences(self, kind: int) -> int:
-        """The number of sequences of a graph: those of a full batch whose lengths are a quarter of the longest."""
-        return self.num_tokens * 4 // max(kind, 1)
+        """The number of sequences of a graph."""
+        return self.num_tokens // LENGTHS[kind]
 
     def _record(self, kind: int) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor]:
         sequences = self._sequences(kind)

@@ -173,7 +173,7 @@ class NumberMatrix(BaseModel):
 
     def lines(self) -> Iterator[str]:
         """The matrix for the terminal."""
-        cells = [[f"{value:.{self.digits}f}" for value in row] for row in self.values]
+        cells = [[f"{value:z.{self.digits}f}" for value in row] for row in self.values]
         rows = [(name, *row) for name, row in zip(self.rows, cells, strict=True)]
         return StoryTable(headers=("", *self.columns), rows=rows, caption=self.title).lines()
 

@@ -284,6 +284,14 @@ class Tokenizer:
         return dict(sorted(self._pipeline.get_vocab(with_added_tokens=True).items(), key=lambda entry: entry[1]))
 
     @property
+    def special_token_ids(self) -> set[int]:
+        """The ids of tokens that are not text, such as [CLS] and <|endoftext|>."""
+        added = self._pipeline.get_added_tokens_decoder().items()
+        return {number for number, token in added if token.special} | {
+            self.id(t) for t in self._special_tokens.values()
+        }
+
+    @cached_property
     def size(self) -> int:
         """The highest id plus one: the number of embeddings that a model needs."""
         return max(self._pipeline.get_vocab(with_added_tokens=True).values(), default=-1) + 1

@@ -16,7 +16,7 @@ const pValue = (value: number | null) => (value !== null && value < 0.001 ? "< 0
 
 const patternColor = (payload: HeadsPayload, pattern: string) => series(Object.keys(payload.about).indexOf(pattern));
 
-const SHORT: Readonly<Record<string, string>> = { "next word": "next", "previous word": "prev", "same or related word": "same", delimiter: "sep", "predictive words": "pred", broad: "broad" };
+const SHORT: Readonly<Record<string, string>> = { "next word": "next", "previous word": "prev", "same or related word": "same", delimiter: "sep", "predictive words": "pred", induction: "ind", broad: "broad" };
 
 /** The selected pattern, or "", and the index of the selected head. */
 function selectionOf(payload: HeadsPayload, { parameters }: Route) {
@@ -90,12 +90,12 @@ function HeadDetails({ payload, head }: { payload: HeadsPayload; head: HeadPatte
       <DataTable
         class="data-table findings"
         label="Scores"
-        headers={["pattern", "score", "chance", "corrected p"]}
-        rows={head.findings.map((finding) => [finding.pattern, score(finding.score), score(finding.chance), pValue(finding.corrected)])}
+        headers={["pattern", "score", "95% interval", "chance", "corrected p"]}
+        rows={head.findings.map((finding) => [finding.pattern, score(finding.score), finding.interval?.map(score).join(" to ") ?? "–", score(finding.chance), pValue(finding.corrected)])}
         rowProps={(row) => ({ class: head.findings[row]!.pattern === head.pattern ? "named" : "" })}
       />
       <p class="muted">
-        The score is the fraction of attention that falls where the pattern points; chance is the score with shuffled tokens. A head is labeled if p, after {payload.correction}’s correction for all
+        The score is the fraction of attention that falls where the pattern points; chance is the score with shuffled tokens; the interval is over the texts. A head is labeled if p, after {payload.correction}’s correction for all
         heads and patterns, is below {payload.level} and the score is at least {payload.excess} above chance.
       </p>
       <h3>{head.examples.length ? `Examples of “${head.nearest}”` : "No examples"}</h3>

@@ -16,7 +16,9 @@ import { heads } from "./heads";
 import { lens } from "./lens";
 import { layers } from "./layers";
 import { lesson } from "./lesson";
+import { longAttention } from "./long_attention";
 import { map } from "./map";
+import { logitAttribution, patch } from "./patching";
 import { search } from "./search";
 import { senses } from "./senses";
 import { story } from "./story";
@@ -24,4 +26,4 @@ import { tasks } from "./tasks";
 import { tokenize } from "./tokenize";
 import { translation } from "./translation";
 
-export const views = [attention, lens, tokenize, fill, compare, heads, activations, generation, search, clusters, senses, map, features, layers, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, lesson, story] as unknown as readonly View[];
+export const views = [attention, longAttention, lens, logitAttribution, patch, tokenize, fill, compare, heads, activations, generation, search, clusters, senses, map, features, layers, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, lesson, story] as unknown as readonly View[];

@@ -45,7 +45,7 @@ POOLINGS = get_args(Pooling)
 LONGS = get_args(LongTexts)
 SAMPLE = 32  # texts on which precisions are compared
 TOKENIZER_THREADS = 1  # more would only take turns with the thread that feeds the GPU
-FIRST_WINDOW, WINDOW = 1 << 15, 1 << 18  # characters of text that are sorted by length together
+FIRST_WINDOW, WINDOW = 1 << 15, 1 << 17  # characters of text that are sorted by length together
 
 
 def load_engine(
