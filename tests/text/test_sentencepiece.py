@@ -50,7 +50,8 @@ HARD = [
     ),
 ]
 # The library normalizes per grapheme, so a mark after a character that the table changes is lost; see docs/families.md.
-TEXTS = st.text(st.characters(exclude_categories=["Cs", "Mn", "Mc", "Me"]), max_size=20)
+# Without "<": as in transformers, "<s>" in a text is the special token, which sentencepiece never finds in a text.
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Mn", "Mc", "Me"], exclude_characters="<"), max_size=20)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from regard.errors import InputError, suggest
 from regard.files.gguf_file import GgufFile
 from regard.text.chat_template import MAX_TEMPLATE
+from regard.text.sentencepiece import merges_of_scores
 from regard.text.tokenizer_folder import refusing
 
 PREFIX = "tokenizer.ggml."
@@ -180,17 +181,6 @@ def _sentence_piece(values: _Metadata, vocabulary: Mapping[str, int], unknown: s
     steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     pipeline.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if prefix else steps)
     return pipeline, True
-
-
-def merges_of_scores(vocabulary: Mapping[str, int], scores: list[float]) -> list[tuple[str, str]]:
-    """The merges of a SentencePiece BPE vocabulary, which stores scores: the best token first, in all its splits."""
-    merges = []
-    for token, number in vocabulary.items():
-        for middle in range(1, len(token)):
-            left, right = token[:middle], token[middle:]
-            if left in vocabulary and right in vocabulary:
-                merges.append((-scores[number], vocabulary[left], vocabulary[right], left, right))
-    return [(left, right) for *_, left, right in sorted(merges)]
 
 
 def _post_processor(

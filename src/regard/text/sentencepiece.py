@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,10 @@ class SentencePieceModel:
                 "fuse_unk": True,
                 "byte_fallback": self.byte_fallback,
                 "vocab": {text: number for number, text in enumerate(texts)},
-                "merges": merges_of_scores(self.pieces),
+                "merges": merges_of_scores(
+                    {piece.text: number for number, piece in enumerate(self.pieces) if piece.type == NORMAL},
+                    [piece.score for piece in self.pieces],
+                ),
             }
         else:
             model = {"type": "Unigram", "unk_id": unknown, "byte_fallback": self.byte_fallback}
@@ -143,16 +146,15 @@ def _unique(pieces: list[VocabularyPiece], kind: str) -> list[VocabularyPiece]:
     return pieces
 
 
-def merges_of_scores(pieces: Sequence[VocabularyPiece]) -> list[list[str]]:
-    """The merges of a BPE vocabulary, which stores scores only: pieces with high scores are merged first."""
-    numbers = {piece.text: number for number, piece in enumerate(pieces) if piece.type == NORMAL}
-    found = []
-    for text, number in numbers.items():
-        for middle in range(1, len(text)):
-            left, right = text[:middle], text[middle:]
-            if left in numbers and right in numbers:
-                found.append((-pieces[number].score, numbers[left], numbers[right], [left, right]))
-    return [merge for *_, merge in sorted(found)]
+def merges_of_scores(vocabulary: Mapping[str, int], scores: Sequence[float]) -> list[tuple[str, str]]:
+    """The merges of a BPE vocabulary that stores scores only: the best token first, in all its splits."""
+    merges = []
+    for token, number in vocabulary.items():
+        for middle in range(1, len(token)):
+            left, right = token[:middle], token[middle:]
+            if left in vocabulary and right in vocabulary:
+                merges.append((-scores[number], vocabulary[left], vocabulary[right], left, right))
+    return [(left, right) for *_, left, right in sorted(merges)]
 
 
 def read_sentencepiece(path: Path) -> SentencePieceModel:

@@ -45,7 +45,7 @@ const CELL = 26; // height in pixels
 const TINT = 0.6; // opacity of the largest number, so that the text stays legible
 
 export function numbersDrawing(matrix: NumberMatrix): FigureDrawing {
-  const texts = matrix.values.map((row) => row.map((value) => value.toFixed(matrix.digits)));
+  const texts = matrix.values.map((row) => row.map((value) => (Math.abs(value) < 0.5 * 10 ** -matrix.digits ? 0 : value).toFixed(matrix.digits)));
   const cell = Math.max(30, longest([...texts.flat(), ...matrix.columns]) + 10);
   const left = longest(matrix.rows) + 12;
   const top = matrix.columns.some((name) => name) ? 24 : 2;
