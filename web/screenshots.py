@@ -74,6 +74,9 @@ PICTURES: dict[str, Shot] = {
     "fill": Shot("fill"),
     "heads": Shot("heads"),
     "lens": Shot("lens"),
+    "logit-attribution": Shot("logitAttribution"),
+    "patch": Shot("patch"),
+    "long-attention": Shot("longAttention"),
     "activations": Shot("activations"),
     "tokenize": Shot("tokenize"),
     "generation": Shot(

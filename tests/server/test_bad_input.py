@@ -39,7 +39,8 @@ VERBS = {
     for name, verb in http_verbs().items()
     if verb.result_type().page_view is not None and "model" in verb.request.model_fields
 }
-TEXTS = {"text", "text_b", "texts", "data", "source", "prompt", "word", "target", "train"}  # arguments that are texts
+# Arguments that are texts.
+TEXTS = {"text", "text_b", "texts", "data", "source", "prompt", "word", "target", "train", "clean", "corrupted"}
 LABELED = "\n".join(f"the film {n} is {w} | {w}" for n in range(6) for w in ("good", "bad"))
 PLAIN: dict[str, dict[str, Any]] = {
     "tokenize": {"source": "the film was good"},
@@ -51,6 +52,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "features": {"data": LABELED},
     "activations": {"source": "the film was good\na film is long", "layer": 1, "head": 0},
     "heads": {"text": "the film was good\na film is long"},
+    "patch": {"clean": "the film was good", "corrupted": "the film has good", "answer": "a", "wrong": "s"},
     "generate": {"prompt": "the film", "max_new_tokens": 3, "candidates": True},
     "translate": {"source": "the film was good", "steps": True},
     "predict": {"source": "the film was good", "evidence": True},

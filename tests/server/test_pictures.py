@@ -103,7 +103,7 @@ def test_an_uploaded_picture_is_compared_with_texts(cat: Path, tmp_path: Path) -
     expected = regard.similarity(cat, ["a cat", "a dog"], model=clip)
     assert found["texts"] == expected.to_dict()["texts"] and "/" not in found["image"]
     refused = client.post("/v1/similarity", json={"model": clip, "image": str(cat), "texts": ["a cat"]})
-    assert refused.status_code == 400 and "expected an image that was sent" in refused.json()["error"]
+    assert refused.status_code == 422 and "expected an image that was sent" in refused.json()["error"]
 
 
 def test_unusable_pictures_are_errors(client: TestClient, vit: str, tiny_bert_folder: Path) -> None:
