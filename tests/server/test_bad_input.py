@@ -52,7 +52,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "features": {"data": LABELED},
     "activations": {"source": "the film was good\na film is long", "layer": 1, "head": 0},
     "heads": {"text": "the film was good\na film is long"},
-    "patch": {"clean": "the film was good", "corrupted": "the film has good", "answer": "a", "wrong": "s"},
+    "patch": {"clean": "the film a", "corrupted": "the film s", "answer": "a", "wrong": "s"},
     "generate": {"prompt": "the film", "max_new_tokens": 3, "candidates": True},
     "translate": {"source": "the film was good", "steps": True},
     "predict": {"source": "the film was good", "evidence": True},
