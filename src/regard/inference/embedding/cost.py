@@ -19,7 +19,7 @@ GPU = "h200"
 Rates = tuple[tuple[float, float], tuple[float, float]]  # mean tokens per text, and texts per second, of two lengths
 SHORT, LONG = 172_977 / 8192, 1_285_909 / 8192
 EMBEDDING: Rates = ((SHORT, 88_152), (LONG, 16_258))
-TOKENIZING: Rates = ((SHORT, 164_916), (LONG, 22_273))  # on the 16 cores beside the GPU, which a small model waits for
+TOKENIZING: Rates = ((SHORT, 164_916), (LONG, 22_273))  # beside the GPU, which a small model waits for
 SOURCE = "benchmarks/results/embed_gpu.json, 2026-11-17: BERT-base, bf16, one H200"
 UPLOAD_BYTES = 10 << 20  # per request of an upload by pyarrow, which also begins and ends every upload with one
 LIST_KEYS = 1000  # names that an object store lists per request
@@ -101,7 +101,7 @@ def estimate_embedding(
         if abs(ratio - 1) > 1e-9:
             source += f", scaled by FLOPs ({ratio:.3g} times)"
         if rate > (limit := rate_at(length, TOKENIZING)):
-            rate, source = limit, f"{source}, limited by tokenizing on 16 cores"
+            rate, source = limit, f"{source}, limited by tokenizing"
         if not round(SHORT) <= round(length) <= round(LONG):
             source += f", extrapolated from {SHORT:.0f} and {LONG:.0f} tokens"
     if not 0 < rate < float("inf"):
