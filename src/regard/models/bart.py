@@ -100,17 +100,7 @@ class Bart(EncoderDecoder):
 
 def layer_config(config: Any, *, norm_first: bool = False) -> LayerConfig:
     """The encoder layers of a family with BART's config fields."""
-    return LayerConfig(
-        width=config.hidden_size,
-        heads=config.num_attention_heads,
-        ffn=config.intermediate_size,
-        norm_first=norm_first,
-        eps=config.layer_norm_eps,
-        activation=config.hidden_act,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        ffn_dropout=config.activation_dropout,
-    )
+    return LayerConfig.of(config, norm_first=norm_first, ffn_dropout=config.activation_dropout)
 
 
 def decoder_layer(layer: LayerConfig, config: Any) -> LayerConfig:

@@ -138,15 +138,7 @@ class Bert(TextEncoder):
         heads = family.heads if heads is None else heads
         for head in heads:
             check_choice("head", head, family.heads)
-        layer = LayerConfig(
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            ffn=config.intermediate_size,
-            eps=config.layer_norm_eps,
-            activation=config.hidden_act,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-        )
+        layer = LayerConfig.of(config)
         width = config.embedding_size or config.hidden_size
         self.embedding = TextEmbedding(
             config.vocab_size,

@@ -40,17 +40,7 @@ class Gpt(CausalDecoder):
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
         self.config = config
-        layer = LayerConfig(
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            ffn=config.intermediate_size,
-            norm_first=True,
-            eps=config.layer_norm_eps,
-            activation=config.hidden_act,
-            causal=True,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-        )
+        layer = LayerConfig.of(config, norm_first=True, causal=True)
         self.embedding = TextEmbedding(
             config.vocab_size,
             config.hidden_size,

@@ -46,19 +46,7 @@ class GptJ(CausalDecoder):
     def __init__(self, config: GptJConfig, *, heads: Collection[str] = ("output",)) -> None:
         super().__init__()
         self.config = config
-        layer = LayerConfig(
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            ffn=config.intermediate_size,
-            norm_first=True,
-            eps=config.layer_norm_eps,
-            activation=config.hidden_act,
-            qkv_bias=False,
-            attention_output_bias=False,
-            causal=True,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-        )
+        layer = LayerConfig.of(config, norm_first=True, qkv_bias=False, attention_output_bias=False, causal=True)
         self.embedding = TextEmbedding(config.vocab_size, config.hidden_size, dropout=config.embedding_dropout)
         positions = Rotary(config.rotary_dim, interleaved=True)
         layers = (ParallelBlock(layer, positions=positions) for _ in range(config.num_hidden_layers))

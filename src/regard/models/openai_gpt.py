@@ -40,16 +40,7 @@ class OpenAIGpt(CausalDecoder):
     def __init__(self, config: OpenAIGptConfig) -> None:
         super().__init__()
         self.config = config
-        layer = LayerConfig(
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            ffn=config.intermediate_size,
-            eps=config.layer_norm_eps,
-            activation=config.hidden_act,
-            causal=True,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-        )
+        layer = LayerConfig.of(config, causal=True)
         self.embedding = TextEmbedding(
             config.vocab_size,
             config.hidden_size,

@@ -48,16 +48,7 @@ class Vit(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        layer = LayerConfig(
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            ffn=config.intermediate_size,
-            norm_first=True,
-            eps=config.layer_norm_eps,
-            activation=config.hidden_act,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-        )
+        layer = LayerConfig.of(config, norm_first=True)
         self.embedding = PatchEmbedding(
             image=config.image_size,
             patch=config.patch_size,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -68,6 +68,20 @@ class LayerConfig:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     ffn_dropout: float = 0.0  # inside the feed-forward network
+
+    @classmethod
+    def of(cls, config: Any, **settings: Any) -> LayerConfig:
+        """The layers of a model with the usual fields in its configuration; `settings` are those of the family."""
+        return cls(
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            ffn=config.intermediate_size,
+            eps=config.layer_norm_eps,
+            activation=config.hidden_act,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            **settings,
+        )
 
     def __post_init__(self) -> None:
         check_choice("norm", self.norm, ("layer", "rms"))

@@ -98,12 +98,16 @@ def test_a_decoder_in_8_bits(family: str, tied: bool, randomized: Callable[..., 
 def test_generation_in_8_bits() -> None:
     model, tokenizer = regard.load("regard-gpt", dtype=torch.int8)
     assert has_int8_weights(model)
-    greedy: dict[str, Any] = {"max_new_tokens": 8, "temperature": 0.0}
+    greedy: dict[str, Any] = {"max_new_tokens": 8, "temperature": 0.0, "device": "cpu"}
     loaded = regard.generate("The capital of France", model=(model, tokenizer), **greedy).texts[0].text
     assert loaded == regard.generate("The capital of France", precision="int8", **greedy).texts[0].text
-    assert regard.generate("The capital of France", precision="int8", num_beams=3, max_new_tokens=8).texts[0].text
-    full = regard.next_token("The capital of France is", targets=["Paris"])
-    small = regard.next_token("The capital of France is", targets=["Paris"], precision="int8")
+    assert (
+        regard.generate("The capital of France", precision="int8", num_beams=3, max_new_tokens=8, device="cpu")
+        .texts[0]
+        .text
+    )
+    full = regard.next_token("The capital of France is", targets=["Paris"], device="cpu")
+    small = regard.next_token("The capital of France is", targets=["Paris"], precision="int8", device="cpu")
     assert small.targets["Paris"] == pytest.approx(full.targets["Paris"], rel=0.2)
 
 
