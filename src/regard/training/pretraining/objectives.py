@@ -15,21 +15,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.data.corpus import train_tokenizer
-from regard.data.masking import IGNORE_INDEX, Masking
+from regard.data.masking import Masking
 from regard.errors import InputError
 from regard.models.family import Objective, describe_family
 from regard.nn.masks import Layout, Packed, Padded, first_token_indices
 from regard.text import Tokenizer
 from regard.training.pretraining import evaluate
 from regard.training.pretraining.config import ModelSection, PretrainingConfig
+from regard.training.pretraining.losses import mean_loss, split_rows, token_loss
 from regard.training.pretraining.micro_batches import MicroBatch, MicroBatches, PositionShift
 from regard.training.pretraining.row_sampler import RowSampler, SentencePairs, TextChunks
 from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes, sentinels_of, train_with_sentinels
 from regard.training.pretraining.token_stream import TokenStream
 
-ALIGNED = 64  # GPUs multiply matrices faster if their sides are multiples of this
 DISCRIMINATOR_WEIGHT = 50.0  # of ELECTRA's loss per token, which is much smaller than that of the generator
-MAX_ELEMENTS = 2**31 - 1  # of a tensor: kernels index with 32 bits
 Scores = dict[str, dict[str, float]]
 
 
@@ -239,7 +238,7 @@ class ReplacedTokenDetection(MaskedLanguageModeling):
         words = token_loss(vectors, generator.masked.weight, generator.masked.bias, targets)
         with torch.no_grad():
             weight, bias = generator.masked.weight, generator.masked.bias
-            logits = (F.linear(part, weight, bias) for part in _parts(vectors, len(weight)))
+            logits = (F.linear(part, weight, bias) for part in split_rows(vectors, len(weight)))
             samples = torch.cat([evaluate.sample_tokens(part) for part in logits])
         replaced, is_replaced = evaluate.replace_tokens(ids, masked_positions, targets, samples)
         found = discriminator.discriminator(discriminator(replaced, layout, segments))
@@ -494,35 +493,3 @@ def masking_for(
             )
         continues = continues.to(device)
     return Masking(special.to(device), mask=tokenizer.mask_token_id, rate=rate, replace=replace, continues=continues)
-
-
-def token_loss(vectors: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
-    """Mean cross-entropy over the vocabulary, which is padded on a GPU with entries of probability 0.
-
-    Ignored targets do not count; 0 if all are ignored.
-    """
-    more = -len(weight) % ALIGNED
-    if vectors.is_cuda and more:
-        bias = weight.new_zeros(len(weight)) if bias is None else bias
-        weight, bias = F.pad(weight, (0, 0, 0, more)), F.pad(bias, (0, more), value=-1e4)
-    parts = zip(_parts(vectors, len(weight)), _parts(targets, len(weight)), strict=True)
-    sums = [_summed_loss(F.linear(part, weight, bias), words) for part, words in parts]
-    return torch.stack(sums).sum() / _target_count(targets)
-
-
-def _parts(rows: Tensor, vocabulary: int) -> tuple[Tensor, ...]:
-    """The rows in parts whose logits over the vocabulary a kernel can index."""
-    return torch.split(rows, -(-len(rows) // -(-len(rows) * vocabulary // MAX_ELEMENTS)))
-
-
-def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy over targets that are not ignored; 0 if all are ignored."""
-    return _summed_loss(logits, targets) / _target_count(targets)
-
-
-def _summed_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(logits.float(), targets, ignore_index=IGNORE_INDEX, reduction="sum")
-
-
-def _target_count(targets: Tensor) -> Tensor:
-    return (targets != IGNORE_INDEX).sum().clamp(min=1)
