@@ -8,6 +8,7 @@ import torch
 from regard.inference.generation.beam_search import greedy_search
 from regard.inference.generation.decoder import reuse_packed_weights
 from regard.models import Gpt, GptConfig
+from regard.nn.fast.inference_layers import supports_packing
 
 ROWS, TOKENS = 4, 20
 
@@ -35,17 +36,17 @@ def generate(model: Gpt) -> list[tuple[int, ...]]:
 @pytest.fixture
 def packed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Records the sizes of matrices when they are packed."""
-    if not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
-        pytest.skip("no MKL here, and nothing is packed without it")
+    if not supports_packing():
+        pytest.skip("this torch has no packed linear layers")
     sizes: list[int] = []
-    real = torch.ops.mkl._mkl_reorder_linear_weight
+    real = torch.ops.mkldnn._reorder_linear_weight
 
     def reorder(weight: torch.Tensor, rows: int) -> torch.Tensor:
         sizes.append(weight.numel())
         found: torch.Tensor = real(weight, rows)
         return found
 
-    monkeypatch.setattr(torch.ops.mkl, "_mkl_reorder_linear_weight", reorder)
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", reorder)
     return sizes
 
 
