@@ -43,7 +43,7 @@ def test_logits_are_the_same(name: str, layout: Padded | None, index: list[int] 
     expected = logits_of(model, fused=False, index=index, layout=layout)
     found = logits_of(model, fused=True, index=index, layout=layout)
     assert found.shape[-1] == VOCABULARY
-    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(found, expected, atol=5e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["gpt", "llama", "transformer"])
