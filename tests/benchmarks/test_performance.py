@@ -18,6 +18,7 @@ from benchmarks import all as all_benchmarks
 from benchmarks import embed, embed_memory, operations, scaling, timing
 from benchmarks.all import Figure, describe_target, embedding_figures
 from benchmarks.embed_engines import TOKENS_PER_BATCH, BatchedEngine, mean_pool, pad
+from benchmarks.embed_process import TimedEngine
 from benchmarks.line_chart import line_chart, linear_ticks, log_ticks
 from benchmarks.performance_tables import DOCUMENT, update_document
 from regard.text import Tokenizer
@@ -180,7 +181,8 @@ def test_engines_are_compared_with_the_baseline(capsys: pytest.CaptureFixture[st
     def wrong(texts: Sequence[str]) -> np.ndarray:
         return np.array([[1.0, len(text)] for text in texts], dtype=np.float32)
 
-    engines = {embed.BASELINE: exact, "regard fp32": exact, "other": wrong}
+    functions = {embed.BASELINE: exact, "regard fp32": exact, "other": wrong}
+    engines = {name: TimedEngine(function) for name, function in functions.items()}
     found = embed.measure_throughput("some", ["a", "bbb"], engines, rounds=1)["engines"]
     assert found[embed.BASELINE]["ratio"] == 1.0
     assert found["regard fp32"]["worst_cosine"] == pytest.approx(1.0)
