@@ -107,9 +107,10 @@ def test_new_models_start_with_a_gain_of_1_and_logits_stay_below_the_cap() -> No
 
 
 def test_what_does_not_know_these_layers_refuses_them() -> None:
-    model = build(Gemma3TextConfig(**SIZES)).eval()
+    model = build(Gemma2Config(**SIZES)).eval()
     with torch.inference_mode():
         assert not supports_fused_step(model.decoder)
+        assert supports_fused_step(build(Gemma3TextConfig(**SIZES)).eval().decoder)
     with pytest.raises(InputError, match="final layer norm or RMS norm; this model has OffsetRMSNorm"):
         check_pre_norm(model)
 
