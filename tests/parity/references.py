@@ -84,6 +84,19 @@ _LLAMA = {
     **_EAGER,
 }
 _WINDOW = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}
+_GEMMA = _LLAMA | {"head_dim": 8, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
+_GEMMA2 = _GEMMA | {
+    "sliding_window": 3,  # less than most texts
+    "query_pre_attn_scalar": 5,
+    "final_logit_softcapping": 2.5,
+}
+_GEMMA3 = {key: value for key, value in _GEMMA2.items() if key != "final_logit_softcapping"} | {
+    "sliding_window_pattern": 3,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 90.0},
+    },
+}
 _T5 = {
     "vocab_size": VOCABULARY,
     "d_model": 24,
@@ -280,6 +293,20 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
             rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.7},
         )
     ),
+    "gemma": lambda: transformers.GemmaForCausalLM(transformers.GemmaConfig(**_GEMMA)),
+    "gemma2": lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**_GEMMA2, attn_logit_softcapping=0.7)),
+    "gemma2-uncapped": lambda: transformers.Gemma2ForCausalLM(
+        transformers.Gemma2Config(
+            **_GEMMA2 | {"final_logit_softcapping": None, "tie_word_embeddings": False, "attention_bias": True},
+            attn_logit_softcapping=None,
+        )
+    ),
+    "gemma3-text": lambda: transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(**_GEMMA3)),
+    "gemma3-text-bare": lambda: transformers.Gemma3TextModel(
+        transformers.Gemma3TextConfig(
+            **_GEMMA3 | {"rope_parameters": None, "sliding_window_pattern": 2, "tie_word_embeddings": False}
+        )
+    ),
     "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**_T5)),
     "t5-untied": _untied_t5,
     "t5-gelu": lambda: transformers.T5ForConditionalGeneration(
@@ -312,6 +339,7 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
 # The causal language models, which tests/parity/test_decoders.py compares.
 DECODERS = ["gpt2", "gpt2-relu", "gpt2-bare", "openai-gpt", "gpt-neo", "gptj"]
 DECODERS += ["llama", "llama-tied", "llama-bare", "mistral", "qwen2", "qwen3", "phi3"]
+DECODERS += ["gemma", "gemma2", "gemma2-uncapped", "gemma3-text", "gemma3-text-bare"]
 
 
 def reference_family(name: str) -> str:
@@ -350,7 +378,8 @@ def randomized(model: transformers.PreTrainedModel, seed: int = 0) -> transforme
             if getattr(model.config, "scale_embedding", False) and name.endswith(("shared.weight", "tokens.weight")):
                 numbers *= model.config.d_model**-0.5  # otherwise each token predicts itself, whatever the source
             is_norm = "norm" in name.lower() or (".ln_" in name and model.config.model_type == "openai-gpt")
-            parameter.copy_(1 + numbers if is_norm and name.endswith("weight") else numbers)
+            is_gain = is_norm and name.endswith("weight") and not model.config.model_type.startswith("gemma")
+            parameter.copy_(1 + numbers if is_gain else numbers)  # Gemma adds 1 itself
     return model.eval()
 
 

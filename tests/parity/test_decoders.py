@@ -97,15 +97,17 @@ def test_logit_lens(pair: Pairs, name: str) -> None:
     tokens = ids()[0][:1]
     body = getattr(one.theirs, "transformer", None) or one.theirs.model
     final_norm = getattr(body, "ln_f", None) or getattr(body, "norm", torch.nn.Identity())
+    cap = getattr(one.theirs.config, "final_logit_softcapping", None)
     with torch.no_grad():
         theirs = one.theirs(tokens, output_hidden_states=True)
         states = hidden_states_before_head(one.ours, tokens)
         for ours, state in zip(states[:-1], theirs.hidden_states[:-1], strict=True):
-            close(output_head(one.ours)(ours), one.theirs.lm_head(final_norm(state)))
+            logits = one.theirs.lm_head(final_norm(state))
+            close(output_head(one.ours)(ours), logits if cap is None else cap * torch.tanh(logits / cap))
         close(output_head(one.ours)(states[-1]), theirs.logits)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gpt-neo", "gptj", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", ["gpt2", "gpt-neo", "gptj", "qwen2", "qwen3", "gemma2", "gemma3-text"])
 def test_tape_of_cached_decoding_equals_one_forward_pass(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens = ids()[0][:1]
@@ -122,7 +124,7 @@ def test_tape_of_cached_decoding_equals_one_forward_pass(pair: Pairs, name: str)
         close(step, expected)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "mistral", "qwen3"])
+@pytest.mark.parametrize("name", ["gpt2", "mistral", "qwen3", "gemma2", "gemma3-text"])
 def test_bfloat16_is_close(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens, layout = ids()

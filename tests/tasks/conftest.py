@@ -34,6 +34,8 @@ def tokenizers(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory)
         "roberta": byte_level(folder / "roberta", specials=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], kind="roberta"),
         "gpt2": byte_level(folder / "gpt2", specials=["<|endoftext|>"], kind="gpt2"),
         "mistral": byte_level(folder / "mistral", specials=["<|endoftext|>"], kind="gpt2"),
+        "gemma2": byte_level(folder / "gemma2", specials=["<|endoftext|>"], kind="gpt2"),
+        "gemma3-text": byte_level(folder / "gemma3-text", specials=["<|endoftext|>"], kind="gpt2"),
         **{name: family_folder(name, folder) for name in FAMILIES},
     }
 
@@ -75,6 +77,9 @@ def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
         elif family == "mistral":
             more = {"max_position_embeddings": POSITIONS, "num_key_value_heads": 2, "sliding_window": 9}
             model = Llama(MistralConfig(**sizes, **more, bos_token_id=0, eos_token_id=0))
+        elif family.startswith("gemma"):
+            more = {"max_position_embeddings": POSITIONS, "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 9}
+            model = build(get_family(family).config_class(**sizes, **more, bos_token_id=0, eos_token_id=0))
         else:
             sizes |= {"family": family, "max_position_embeddings": POSITIONS}
             if get_family(family).num_separators == 2:

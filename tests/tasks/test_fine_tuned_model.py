@@ -63,6 +63,7 @@ CASES = [(family, name) for family in FAMILIES for name in ("classify", "choose"
 CASES += [("mpnet", "choose"), ("electra", "choose"), ("modernbert", "choose"), ("modernbert", "tag")]
 CASES += [(family, "classify") for family in NEWER] + [("modernbert", "answer"), ("camembert", "answer")]
 CASES += [("mistral", name) for name in ("classify", "choose", "tag", "several", "regress")]
+CASES += [("gemma2", "classify"), ("gemma2", "tag"), ("gemma3-text", "classify")]
 CASES += [("bert", "several"), ("bert", "pair"), ("bert", "regress"), ("gpt2", "several"), ("gpt2", "regress")]
 AGAIN = [*(("bert", name) for name in TASKS), *((family, "classify") for family in (*FAMILIES[1:], "mistral"))]
 AGAIN += [("roberta", "choose"), ("electra", "classify"), ("albert", "tag"), ("modernbert", "tag")]
@@ -106,7 +107,7 @@ def load_with_transformers(folder: Path, kind: str) -> Any:
 
 def transformers_logits(model: Any, row: InputSequence, task: Task[Any]) -> Tensor:
     given = {"input_ids": torch.tensor([row.ids]), "attention_mask": torch.ones(1, len(row), dtype=torch.long)}
-    if get_family(model.config.model_type).can("segments"):
+    if get_family(model.config.model_type.replace("_", "-")).can("segments"):
         given["token_type_ids"] = torch.tensor([row.segments])
     if type(model).__name__.endswith("MultipleChoice"):
         given = {name: value[None] for name, value in given.items()}

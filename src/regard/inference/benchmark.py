@@ -22,7 +22,7 @@ from regard.data.readers import read_choice_examples
 from regard.data.readers.records import Path, Record, kind_of, open_records, read_lines, string_at
 from regard.errors import InputError, check_choice
 from regard.events import Progress
-from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore
+from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore, begin_token
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 from regard.tasks.metrics import mean_interval
@@ -282,8 +282,9 @@ def benchmark_events(
 ) -> Generator[Progress, None, BenchmarkResult]:
     """Score every ending of every item.
 
-    Each context begins with the begin token, if the model has one. A context that is too long for the model is
-    truncated on the left; an ending that is too long by itself is scored in windows, after one token of its context.
+    Each context follows the ids that `opening_ids` returns; an empty one follows the begin token, as in
+    lm-evaluation-harness. A context that is too long for the model is truncated on the left; an ending that is too long
+    by itself is scored in windows, after one token of its context.
     """
     check_choice("benchmark", task, TASKS)
     if not items:
@@ -332,7 +333,11 @@ def _rows(scorer: CausalScorer, context: list[int], ending: list[int], where: st
     """
     if not ending:
         raise InputError(f"{where}: an ending has no tokens in this model's vocabulary; mend or remove the example")
-    ids, most = [*scorer.opening, *context, *ending], scorer.max_length
+    opening, most = scorer.opening, scorer.max_length
+    if not opening and not context:
+        begin = begin_token(scorer.model, scorer.tokenizer)
+        opening = [] if begin is None else [begin]
+    ids = [*opening, *context, *ending]
     if len(ids) == len(ending):
         raise InputError(f"{where}: there is no context, and this model has no begin token to predict the ending from")
     if len(ending) > most:

@@ -47,6 +47,20 @@ def begin_token(model: Any, tokenizer: Tokenizer) -> int | None:
     return next((n for n in candidates if n is not None and n < model.config.vocab_size), None)
 
 
+def opening_ids(model: Any, tokenizer: Tokenizer) -> list[int]:
+    """The ids before the first token of a text that is scored: the special tokens that the tokenizer puts there.
+
+    If it puts none, the begin token counts only if it is also an end token. It then separates the texts of the training
+    data, as in GPT-2. SmolLM2's begin token, in contrast, begins the messages of a chat.
+    """
+    before, body, _ = split_special_tokens(tokenizer.encode("a"))
+    if before and body:
+        return before
+    ends = {model.config.eos_token_id, tokenizer.eos_token_id, *getattr(model.config, "other_eos_token_id", ())}
+    begin = begin_token(model, tokenizer)
+    return [] if begin is None or begin not in ends else [begin]
+
+
 def prompt_ids(tokenizer: Tokenizer, text: str) -> list[int]:
     """The ids of a text to continue, after the special tokens that the tokenizer puts before a text.
 
@@ -58,11 +72,11 @@ def prompt_ids(tokenizer: Tokenizer, text: str) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class CausalScorer:
-    """A causal model with its tokenizer and, if it has one, the token that begins a text."""
+    """A causal model with its tokenizer and the ids before the first token of a text."""
 
     model: Any
     tokenizer: Tokenizer
-    begin: int | None
+    opening: list[int]
 
     @classmethod
     def of(cls, model: nn.Module, tokenizer: Tokenizer | None, *, doing: str) -> CausalScorer:
@@ -73,16 +87,11 @@ class CausalScorer:
                 "use a GPT-2, or a model trained by `regard pretrain gpt`"
             )
         tokens = require_tokenizer(model, tokenizer)
-        return cls(model, tokens, begin_token(model, tokens))
+        return cls(model, tokens, opening_ids(model, tokens))
 
     @property
     def max_length(self) -> int:
         return int(self.model.config.max_position_embeddings)
-
-    @property
-    def opening(self) -> list[int]:
-        """The ids before the first token of a text."""
-        return [] if self.begin is None else [self.begin]
 
     @property
     def device(self) -> torch.device:

@@ -41,7 +41,7 @@ class Perplexity(Result):
     """`nll` is the sum over the `tokens` scored, in nats; `perplexity` is exp(nll / tokens).
 
     `bits_per_byte` covers all `text_tokens` and `bytes` of the text. Tokens that were not scored (outside a sample, or
-    the first token if the model has no begin token) count there with the mean of the scored ones.
+    the first token if no token precedes a text, see `opening_ids`) count there with the mean of the scored ones.
     `unknown` tokens stand for words outside the vocabulary, which are easy to predict.
     """
 
@@ -66,7 +66,7 @@ class Perplexity(Result):
             if self.tokens < self.text_tokens:
                 notes.append(f"a sample: {self.tokens:,} of {self.text_tokens:,} tokens were scored")
         elif self.tokens < self.text_tokens:
-            notes.append("the first token was not scored: this model has no begin token to predict it from")
+            notes.append("the first token was not scored: the tokenizer puts no token before a text")
         if self.unknown:
             notes.append(
                 f"{self.unknown:,} of {self.text_tokens:,} tokens stand for words outside the vocabulary: "
@@ -137,7 +137,9 @@ def _causal(
     ids = [*scorer.opening, *body]
     total = len(ids) - 1
     if total < 1:
-        raise InputError(f"the text has {len(body)} tokens and the model no begin token: nothing can be predicted")
+        raise InputError(
+            f"the text has {len(body)} tokens, and the tokenizer puts none before it: nothing can be predicted"
+        )
     nll, done = 0.0, 0
     yield Progress(stage="scoring", done=0, total=total, unit="tokens")
     rows = scorer.window_rows(ids, length=length, stride=stride)
@@ -211,7 +213,7 @@ class LineScore:
     """`log_probability` is the sum over the `tokens` scored, in nats; `mean` is the mean per token, None without any.
     A row without a text has no log-probability either.
 
-    `unscored` is 1 if the first token had nothing to be predicted from: the model has no begin token. `long` lines have
+    `unscored` is 1 if the first token had nothing to be predicted from. `long` lines have
     more tokens than the model reads at once and were scored in windows.
     """
 
@@ -253,7 +255,8 @@ class LineScores(Result):
             )
         if self._unscored:
             notes.append(
-                f"the first tokens of {count_of(self._unscored, 'line')} were not scored: this model has no begin token"
+                f"the first tokens of {count_of(self._unscored, 'line')} were not scored: "
+                "the tokenizer puts no token before a text"
             )
         return notes
 

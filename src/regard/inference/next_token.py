@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.data.batch import collate
 from regard.errors import InputError
-from regard.inference.causal_lm import begin_token
+from regard.inference.causal_lm import prompt_ids
 from regard.inference.generation.text_generator import token_text
 from regard.inference.masked_lm import Candidate
 from regard.models.family import can, describe_model
@@ -79,10 +79,10 @@ def predict_next_token(
         raise InputError(f"the text has {len(ids):,} tokens; expected 1 to {limit - 2}: give the words before the next")
     with evaluation_mode(model):
         both = can(model, "bidirectional-lm")
-        opening = _special(tokens, "cls") if both else _opening(model, tokens)
-        following = _log_probabilities(model, [*opening, *ids])[0][-1]
+        before = [*_special(tokens, "cls"), *ids] if both else prompt_ids(tokens, text)  # as `generate` reads it
+        following = _log_probabilities(model, before)[0][-1]
         preceding = _log_probabilities(model, [*ids, *_special(tokens, "sep")])[1][0] if both else None
-        scores = {target: _score(model, tokens, [*opening, *ids], target) for target in targets or ()}
+        scores = {target: _score(model, tokens, before, target) for target in targets or ()}
     return NextTokens(
         text=text,
         following=_best(tokens, following, top),
@@ -122,8 +122,3 @@ def _best(tokenizer: Tokenizer, log_probabilities: Tensor, top: int) -> list[Can
 def _special(tokenizer: Tokenizer, role: str) -> list[int]:
     token: int | None = getattr(tokenizer, f"{role}_token_id")
     return [] if token is None else [token]
-
-
-def _opening(model: Any, tokenizer: Tokenizer) -> list[int]:
-    begin = begin_token(model, tokenizer)
-    return [] if begin is None else [begin]

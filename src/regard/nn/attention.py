@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.errors import InputError
 from regard.nn import recording
 from regard.nn.cache import KVCache
 from regard.nn.kernels import fused_packed_attention, short_attention
@@ -74,6 +75,29 @@ class AdditiveScore(nn.Module):
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         scores: Tensor = self.v(torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)))
         return scores.squeeze(-1)
+
+
+class SoftcapScore(nn.Module):
+    """cap * tanh(scale * q . k / cap): scores that cannot exceed `cap` (Gemma 2). Use it with an attention of scale 1.
+
+    Fused kernels cannot compute it, so the attention map is materialized.
+    """
+
+    def __init__(self, cap: float, scale: float) -> None:
+        super().__init__()
+        if cap <= 0:
+            raise InputError(f"the cap of the attention scores is {cap}; it must be above 0")
+        self.cap, self.scale = cap, scale
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        if query.dtype in HALF:
+            query, key = query.float(), key.float()
+        return softcap(query @ key.transpose(-2, -1) * self.scale, self.cap)
+
+
+def softcap(x: Tensor, cap: float) -> Tensor:
+    """Limit values smoothly to (-cap, cap)."""
+    return cap * torch.tanh(x / cap)
 
 
 def attention_weights(

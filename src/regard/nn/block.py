@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import sqrt
 from typing import Any, Literal
 
 import torch
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import InputError, check_choice
-from regard.nn.attention import Attention, FusedProjection, SeparateProjections
+from regard.nn.attention import HALF, Attention, FusedProjection, SeparateProjections, SoftcapScore
 from regard.nn.kernels import fused_add_norm, fused_linear_gelu
 from regard.nn.masks import Context, Layout, select_rows
 from regard.nn.training import Dropout
@@ -42,6 +43,19 @@ TRANSFORMERS_ACTIVATIONS = {  # transformers' names; of several for one function
 }
 
 
+class OffsetRMSNorm(nn.Module):
+    """An RMS norm whose gain is 1 + weight (Gemma), so that weights of 0 leave the normalized values as they are."""
+
+    def __init__(self, width: int, *, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float() if x.dtype in HALF else x
+        return F.rms_norm(wide, self.weight.shape, 1 + self.weight.to(wide.dtype), self.eps).to(x.dtype)
+
+
 @dataclass(frozen=True)
 class LayerConfig:
     """The settings in which the layers of the families differ."""
@@ -50,7 +64,8 @@ class LayerConfig:
     heads: int
     ffn: int
     norm_first: bool = False
-    norm: Literal["layer", "rms"] = "layer"
+    post_norm: bool = False  # normalize the output of each branch, too, before it is added
+    norm: Literal["layer", "rms", "offset-rms"] = "layer"
     eps: float = 1e-12
     activation: str = "gelu"
     gated: bool = False  # multiply the activation of the feed-forward network by a second projection
@@ -59,6 +74,7 @@ class LayerConfig:
     attention_output_bias: bool | None = None
     norm_bias: bool = True  # of a layer norm
     scale: float | None = None  # of the attention scores; None: 1/sqrt(head width)
+    softcap: float | None = None  # limit of the attention scores
     head_width: int | None = None  # None: width / heads
     key_value_heads: int | None = None  # grouped-query attention: heads of keys and values; None: as many as heads
     query_key_norm: bool = False  # RMS norm of each head of the queries and keys
@@ -84,7 +100,7 @@ class LayerConfig:
         )
 
     def __post_init__(self) -> None:
-        check_choice("norm", self.norm, ("layer", "rms"))
+        check_choice("norm", self.norm, ("layer", "rms", "offset-rms"))
         check_choice("activation", self.activation, ACTIVATIONS)
         if self.head_width is None and self.width % self.heads:
             raise InputError(f"{self.heads} heads do not divide a width of {self.width}")
@@ -96,7 +112,10 @@ class LayerConfig:
     def new_norm(self) -> nn.Module:
         if self.norm == "layer":
             return nn.LayerNorm(self.width, eps=self.eps, bias=self.norm_bias)
-        return nn.RMSNorm(self.width, eps=self.eps)
+        return self._new_rms_norm(self.width)
+
+    def _new_rms_norm(self, width: int) -> nn.Module:
+        return (OffsetRMSNorm if self.norm == "offset-rms" else nn.RMSNorm)(width, eps=self.eps)
 
     def new_attention(self, *, cross: bool = False, positions: nn.Module | None = None) -> Attention:
         head_width = self.head_width or self.width // self.heads
@@ -109,14 +128,16 @@ class LayerConfig:
             if cross
             else FusedProjection(self.width, inner, key_inner=key_inner, bias=bias)
         )
+        scale = 1 / sqrt(head_width) if self.scale is None else self.scale
         return Attention(
             project,
             nn.Linear(inner, self.width, bias=output_bias),
             heads=self.heads,
-            scale=self.scale,
+            scale=self.scale if self.softcap is None else 1.0,
+            score=None if self.softcap is None else SoftcapScore(self.softcap, scale),
             positions=positions,
-            query_norm=nn.RMSNorm(head_width, eps=self.eps) if self.query_key_norm else None,
-            key_norm=nn.RMSNorm(head_width, eps=self.eps) if self.query_key_norm else None,
+            query_norm=self._new_rms_norm(head_width) if self.query_key_norm else None,
+            key_norm=self._new_rms_norm(head_width) if self.query_key_norm else None,
             causal=self.causal and not cross,
             window=None if cross else self.window,
             dropout=self.attention_dropout,
@@ -151,7 +172,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """norm(x + branch(x)), or x + branch(norm(x)) if the norm comes first.
+    """norm(x + branch(x)), or x + branch(norm(x)) if the norm comes first; `post_norm` normalizes the branch's output.
 
     Under autocast, norms compute in float32 and return the dtype of the branch, which halves the memory traffic.
     """
@@ -159,13 +180,15 @@ class Residual(nn.Module):
     def __init__(self, layer: LayerConfig) -> None:
         super().__init__()
         self.norm = layer.new_norm()
+        self.post_norm = layer.new_norm() if layer.post_norm else None
         self.first = layer.norm_first
         self.dropout = Dropout(layer.dropout)
 
     def forward(self, x: Tensor, branch: Callable[..., Tensor], context: Context | None = None) -> Tensor:
         """Add `branch(x)`, or `branch(x, context)` if there is a context, whose `rows` are selected if it has any."""
         arguments = () if context is None else (context,)
-        update: Tensor = self.dropout(branch(self.norm(x) if self.first else x, *arguments))
+        update: Tensor = branch(self.norm(x) if self.first else x, *arguments)
+        update = self.dropout(update if self.post_norm is None else self.post_norm(update))
         if context is not None and context.rows is not None:
             x = select_rows(x, context.rows)
         if self.first:

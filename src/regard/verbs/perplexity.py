@@ -50,9 +50,10 @@ def perplexity(request: PerplexityRequest, models: Models) -> Generator[Event, N
     """Measure how well a model predicts a text: perplexity and bits per byte.
 
     A GPT predicts each token once, from the tokens before it in overlapping windows; the first token of the text counts
-    if the model has a begin token. For a BERT the measure is pseudo-perplexity: each token is masked in turn, in the
-    middle of its own window, which takes long. The two are not comparable; models with different vocabularies are
-    comparable in bits per byte only. The texts of a table are read as one, with a line break between them.
+    if the tokenizer puts another before it, or the model has a begin token that separates texts, as GPT-2 does. For a
+    BERT the measure is pseudo-perplexity: each token is masked in turn, in the middle of its own window, which takes
+    long. The two are not comparable; models with different vocabularies are comparable in bits per byte only. The texts
+    of a table are read as one, with a line break between them.
     """
     from regard.inference.likelihood import perplexity_events
 

@@ -36,10 +36,11 @@ class ScoreRequest(RowsRequest):
 def score(request: ScoreRequest, models: Models) -> Generator[Event, None, LineScores]:
     """Print the log-probability of each text in nats, its number of tokens and the mean per token.
 
-    Three columns and the text itself, separated by tabs. Each text is scored by itself, including its first token if
-    the model has a begin token, but not its end. A line that is longer than the model reads is scored in windows that
-    overlap by half. A BERT gives pseudo-log-likelihoods: each token is masked in turn, which is not a probability of
-    the line and not comparable with the scores of a GPT.
+    Three columns and the text itself, separated by tabs. Each text is scored by itself, but not its end. The first
+    token counts if the tokenizer puts another before it, or the model has a begin token that separates texts, as GPT-2
+    does. A line that is longer than the model reads is scored in windows that overlap by half. A BERT gives
+    pseudo-log-likelihoods: each token is masked in turn, which is not a probability of the line and not comparable with
+    the scores of a GPT.
     """
     from regard.inference.likelihood import scoring_events
 

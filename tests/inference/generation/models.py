@@ -20,6 +20,7 @@ from regard.models import (
     Transformer,
     TransformerConfig,
 )
+from regard.models.gemma3_text import Gemma3Text, Gemma3TextConfig
 from regard.nn.masks import Padded
 
 __all__ = ["FAMILIES", "VOCABULARY", "Chain", "ChainState", "family"]
@@ -88,6 +89,11 @@ _LLAMA: dict[str, Any] = {
     "max_window_layers": 1,
     "query_key_norm": True,
 }
+_GEMMA = {key: value for key, value in _LLAMA.items() if key != "max_window_layers"} | {
+    "head_dim": 6,
+    "sliding_window_pattern": 2,
+    "final_logit_softcapping": 20.0,
+}
 _T5: dict[str, Any] = {
     "head_dim": 6,
     "num_hidden_layers": 2,
@@ -105,6 +111,7 @@ _LSTM: dict[str, Any] = {
 FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "gpt": lambda: Gpt(GptConfig(**_SHAPE, num_hidden_layers=2, max_position_embeddings=40, attention_dropout=0.0)),
     "llama": lambda: Llama(LlamaConfig(**_LLAMA)),
+    "gemma": lambda: Gemma3Text(Gemma3TextConfig(**_GEMMA)),
     "t5": lambda: T5(T5Config(**_SHAPE, **_T5)),
     "transformer": lambda: Transformer(TransformerConfig(**_SHAPE, num_hidden_layers=2)),
     "lstm": lambda: Seq2Seq(Seq2SeqConfig(**_LSTM)),

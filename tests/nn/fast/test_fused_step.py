@@ -35,7 +35,7 @@ def logits_of(model: Any, *, fused: bool, index: list[int] | None, layout: Padde
     return torch.cat(found)
 
 
-@pytest.mark.parametrize("name", ["gpt", "llama", "t5", "transformer"])
+@pytest.mark.parametrize("name", ["gpt", "llama", "gemma", "t5", "transformer"])
 @pytest.mark.parametrize("layout", [None, Padded.from_lengths([4, 3, 2])])
 @pytest.mark.parametrize("index", [None, [0, 2], [0, 0, 1, 1, 2, 2], [1, 1, 1, 0, 0, 0], [2, 2, 0], [1, 0, 1]])
 def test_logits_are_the_same(name: str, layout: Padded | None, index: list[int] | None) -> None:
@@ -46,7 +46,7 @@ def test_logits_are_the_same(name: str, layout: Padded | None, index: list[int] 
     torch.testing.assert_close(found, expected, atol=5e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["gpt", "llama", "transformer"])
+@pytest.mark.parametrize("name", ["gpt", "llama", "gemma", "transformer"])
 def test_half_precision_logits_are_close(name: str) -> None:
     model = family(name).bfloat16()
     expected = logits_of(model, fused=False, index=None, layout=None)

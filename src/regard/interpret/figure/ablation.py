@@ -172,9 +172,10 @@ def _hook(module: nn.Module, components: Collection[str]) -> Hook | None:
 
 
 def _sublayer_alone(module: Residual, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Tensor:
-    """norm(branch(x)), or branch(norm(x)) in a pre-norm model."""
+    """norm(branch(x)), or branch(norm(x)) in a pre-norm model, after the branch's own norm if it has one."""
     x, branch, *rest = args
     output: Tensor = branch(module.norm(x) if module.first else x, *rest, **kwargs)
+    output = output if module.post_norm is None else module.post_norm(output)
     return output if module.first else module.norm(output).to(output.dtype)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
+from regard.inference.causal_lm import opening_ids
 from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.maps import display_token
@@ -137,13 +138,12 @@ class DecoderFigureModel(FigureModel):
     def __init__(self, model: Any, tokenizer: Tokenizer | None) -> None:
         self.tokenizer = require_tokenizer(model, tokenizer)
         super().__init__(model, {"decoder": self.tokenizer})
-        known = (model.config.bos_token_id, self.tokenizer.bos_token_id)
-        self.begin = [one for one in known if one is not None and one < model.config.vocab_size][:1]
+        self.opening = opening_ids(model, self.tokenizer)
 
     def read(self, text: str, target: str | None = None, *, max_tokens: int) -> FigureInput:
         if target is not None:
             raise InputError("this model continues one text and has no target; leave the target out")
-        all_ids = [*self.begin, *self.tokenizer.encode(text, add_special_tokens=False).ids]
+        all_ids = [*self.opening, *self.tokenizer.encode(text, add_special_tokens=False).ids]
         ids = tuple(all_ids[:max_tokens])
         if len(ids) < MIN_TOKENS:
             raise InputError(f"the text is {len(ids)} token; expected at least {MIN_TOKENS}, so that one is predicted")

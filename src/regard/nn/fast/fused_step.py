@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.nn import recording
 from regard.nn.attention import HALF, Attention, FusedProjection, SeparateProjections
-from regard.nn.block import Block, FeedForward, Residual
+from regard.nn.block import Block, FeedForward, OffsetRMSNorm, Residual
 from regard.nn.cache import DecoderState, KVCache, LayerCache
 from regard.nn.embedding import RelativePositionBias
 from regard.nn.fast.int8_weights import Int8Weight
@@ -41,7 +41,7 @@ _SUPPORTED = {
         Rotary,
         Dropout,
     ),
-    *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Embedding, nn.Identity),
+    *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.RMSNorm, OffsetRMSNorm, nn.Embedding, nn.Identity),
 }
 
 
@@ -115,6 +115,7 @@ class _LayerStep:
     def __init__(self, block: Block, linear: Linear) -> None:
         self.first = block.attended.first
         self.attended, self.fed = _norm(block.attended.norm), _norm(block.fed.norm)
+        self.after_attention, self.after_ffn = _norm(block.attended.post_norm), _norm(block.fed.post_norm)
         own = block.attention
         self.project, self.output = _linear(own.project, linear), _linear(own.output, linear)
         self.heads, self.scale, self.window = own.heads, own.scale, own.window
@@ -163,10 +164,10 @@ class _LayerStep:
             scores = torch.bmm(flat, key.flatten(0, 1).transpose(1, 2)).view(*grouped.shape[:3], -1)
             weights = (scores if bias is None else scores + bias).softmax(-1)
             mixed = torch.bmm(weights.flatten(0, 1), value.flatten(0, 1))
-        return self.output(mixed.reshape(rows, -1))
+        return self.after_attention(self.output(mixed.reshape(rows, -1)))
 
     def _feed(self, x: Tensor) -> Tensor:
-        return self.outer(self.activate(self.inner(x)))
+        return self.after_ffn(self.outer(self.activate(self.inner(x))))
 
 
 class _CrossAttention:
@@ -175,7 +176,7 @@ class _CrossAttention:
     def __init__(self, block: Block, linear: Linear) -> None:
         cross = block.cross
         assert isinstance(cross.project, SeparateProjections)
-        self.norm = _norm(block.crossed.norm)
+        self.norm, self.post_norm = _norm(block.crossed.norm), _norm(block.crossed.post_norm)
         self.query, self.output = _linear(cross.project.query, linear), _linear(cross.output, linear)
         self.heads, self.scale = cross.heads, cross.scale
 
@@ -185,7 +186,7 @@ class _CrossAttention:
         mask = None if state.memory_layout is None else state.memory_layout.mask
         mask = None if mask is None else mask[:, None, None]
         mixed = F.scaled_dot_product_attention(query, cache.key, cache.value, attn_mask=mask, scale=self.scale)
-        return self.output(mixed.transpose(1, 2).reshape(len(x), -1))
+        return self.post_norm(self.output(mixed.transpose(1, 2).reshape(len(x), -1)))
 
 
 def _linear(module: nn.Module, linear: Linear) -> Function:
@@ -196,12 +197,14 @@ def _linear(module: nn.Module, linear: Linear) -> Function:
     return lambda x: linear(x, weight, bias)
 
 
-def _norm(module: nn.Module) -> Function:
+def _norm(module: nn.Module | None) -> Function:
     if isinstance(module, nn.LayerNorm):
         shape, weight, bias, eps = list(module.normalized_shape), module.weight, module.bias, module.eps
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
     if isinstance(module, nn.RMSNorm):
         return _rms_norm(module)
+    if isinstance(module, OffsetRMSNorm):
+        return module.forward
     return lambda x: x
 
 

@@ -237,7 +237,8 @@ def _supports_block(block: nn.Module) -> bool:
         return False
     if len(set(own.project.sizes)) > 1 or own.window is not None:
         return False
-    if any(module is not None for module in (own.positions, own.query_norm, own.key_norm)):
+    others = own.positions, own.query_norm, own.key_norm, block.attended.post_norm, block.fed.post_norm
+    if any(module is not None for module in others):
         return False
     inner = own.output.in_features
     return (

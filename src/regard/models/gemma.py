@@ -1,0 +1,87 @@
+"""Gemma: a Llama with scaled embeddings, GELU gates and RMS norms whose gain is 1 + weight.
+
+Gemma 2 and Gemma 3 build on it; each has a module with its own declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any
+
+from regard.errors import InputError
+from regard.models import llama
+from regard.models.family import Checkpoint
+from regard.nn.block import LayerConfig
+
+
+@dataclass(frozen=True)
+class GemmaConfig(llama.LlamaConfig):
+    """Gemma 7B by default."""
+
+    family: str = "gemma"
+    vocab_size: int = 256000
+    hidden_size: int = 3072
+    num_hidden_layers: int = 28
+    num_attention_heads: int = 16
+    num_key_value_heads: int | None = 16
+    head_dim: int | None = 256
+    intermediate_size: int = 24576
+    max_position_embeddings: int = 8192
+    hidden_act: str = "gelu-tanh"
+    tie_word_embeddings: bool = True
+
+    def layer(self, number: int) -> LayerConfig:
+        return replace(super().layer(number), norm="offset-rms")
+
+
+class Gemma(llama.Llama):
+    """A Llama whose token vectors are multiplied by sqrt(width)."""
+
+    def __init__(self, config: GemmaConfig, *, heads: Collection[str] | None = None) -> None:
+        super().__init__(config, heads=heads)
+        self.embedding.scale = sqrt(config.hidden_size)
+
+
+def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
+    if document.get("use_bidirectional_attention"):
+        raise InputError("use_bidirectional_attention is set; Regard's Gemma models read from left to right only")
+    llama.read(fields, document)
+    # Published files of Gemma say "gelu" and mean its approximation; transformers reads them so.
+    if fields.get("hidden_act") == "gelu":
+        fields["hidden_act"] = "gelu_pytorch_tanh"
+
+
+def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    llama.write(document, fields)
+    # For missing ones, transformers has fixed defaults.
+    document.setdefault("num_key_value_heads", fields["num_attention_heads"])
+    document.setdefault("head_dim", fields["hidden_size"] // fields["num_attention_heads"])
+    for key in ("hidden_act", "hidden_activation"):
+        if document.get(key) == "gelu_new":  # the same function; transformers' Gemma calls it by another name
+            document[key] = "gelu_pytorch_tanh"
+
+
+KEYS = {**llama.KEYS, "attention_bias": "attention_bias"}
+
+FAMILY = replace(
+    llama.FAMILY,
+    name="gemma",
+    title="a Gemma",
+    year=2024,
+    description="Llama with scaled embeddings, GELU gates and offset RMS norms",
+    model_class=Gemma,
+    config_class=GemmaConfig,
+    checkpoints=(
+        Checkpoint(
+            "google/gemma-2b",
+            2_506_172_416,
+            llama.size(2048, 18, 8, 16384, num_key_value_heads=1),
+            (),
+        ),
+        Checkpoint("google/gemma-7b", 8_537_680_896, {}, ()),
+    ),
+    file_format=llama.file_format("Gemma", KEYS, read=read, write=write),
+    gguf={},
+)

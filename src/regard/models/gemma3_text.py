@@ -1,0 +1,105 @@
+"""Gemma 3 without images: a Gemma 2 that normalizes queries and keys instead of capping their scores.
+
+Its local layers have rotary frequencies of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from regard.errors import InputError
+from regard.models import gemma2, llama
+from regard.models.family import Checkpoint
+from regard.nn.rotary import Rotary
+
+
+@dataclass(frozen=True)
+class Gemma3TextConfig(gemma2.Gemma2Config):
+    """Gemma 3 1B by default. The fields `rope_...` are those of global layers, except `rope_local_base_freq`."""
+
+    family: str = "gemma3-text"
+    vocab_size: int = 262144
+    hidden_size: int = 1152
+    num_attention_heads: int = 4
+    num_key_value_heads: int | None = 1
+    intermediate_size: int = 6912
+    max_position_embeddings: int = 32768
+    query_key_norm: bool = True
+    sliding_window: int | None = 512
+    sliding_window_pattern: int = 6
+    attn_logit_softcapping: float | None = None
+    final_logit_softcapping: float | None = None
+    rope_theta: float = 1000000.0
+    rope_local_base_freq: float = 10000.0
+
+
+class Gemma3Text(gemma2.Gemma2):
+    """A Gemma 2 with two kinds of rotary positions."""
+
+    def __init__(self, config: Gemma3TextConfig, *, heads: Collection[str] | None = None) -> None:
+        super().__init__(config, heads=heads)
+        local = Rotary(config.head_width, theta=config.rope_local_base_freq)
+        for number, layer in enumerate(self.decoder.layers):
+            if not config.is_global(number):
+                layer.attention.positions = local  # type: ignore[union-attr]
+
+
+def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
+    """Read the rotary positions of both kinds of layers in the format of transformers 5 or in that of 4."""
+    ropes = document.get("rope_parameters")
+    if isinstance(ropes, dict) and any(isinstance(rope, dict) for rope in ropes.values()):
+        local = ropes.get(gemma2.TYPES[False]) or {}
+        if not isinstance(local, dict) or local.get("rope_type", "default") != "default":
+            raise InputError(f"the rotary positions of local layers cannot be scaled, got {str(local)[:200]}")
+        if local.get("rope_theta") is not None:
+            fields["rope_local_base_freq"] = local["rope_theta"]
+        document = {**document, "rope_parameters": ropes.get(gemma2.TYPES[True])}
+    gemma2.read(fields, document)
+
+
+def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    gemma2.write(document, fields)
+    local = {"rope_type": "default", "rope_theta": fields["rope_local_base_freq"]}
+    document["rope_parameters"] = {
+        gemma2.TYPES[True]: document["rope_parameters"],
+        gemma2.TYPES[False]: local,
+    }
+    if fields["tie_word_embeddings"]:
+        document["architectures"] = ["Gemma3ForCausalLM"]
+
+
+KEYS = gemma2.KEYS | {name: name for name in ("sliding_window_pattern", "rope_local_base_freq")}
+
+FAMILY = replace(
+    gemma2.FAMILY,
+    name="gemma3-text",
+    title="a Gemma 3",
+    year=2025,
+    description="Gemma 2 with norms of queries and keys in place of capped scores; text only",
+    model_class=Gemma3Text,
+    config_class=Gemma3TextConfig,
+    checkpoints=(
+        Checkpoint(
+            "google/gemma-3-270m-it",
+            268_098_176,
+            llama.size(640, 18, 4, 2048),
+            (),
+        ),
+        Checkpoint("google/gemma-3-1b-it", 999_885_952, {}, ()),
+    ),
+    file_format=replace(
+        llama.file_format(
+            "Gemma3Text",
+            KEYS,
+            tensor_names=gemma2.tensor_names,
+            read=read,
+            write=write,
+            fixed={"attn_logit_softcapping": None},
+            model_type="gemma3_text",
+        ),
+        architecture=lambda heads: "Gemma3ForCausalLM" if heads else "Gemma3TextModel",
+        task_heads={"SequenceClassification": {"output": "score"}},
+    ),
+)
