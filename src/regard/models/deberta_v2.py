@@ -17,7 +17,7 @@ from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNa
 from regard.nn.attention import Attention
 from regard.nn.block import Block, LayerConfig
 from regard.nn.disentangled import DisentangledScore, RelativePositions
-from regard.nn.masks import Context, Layout, Padded, from_padded, select_rows, to_padded
+from regard.nn.masks import Context, Layout, from_padded, select_rows, to_padded
 from regard.nn.training import Dropout, normal_init
 
 TERMS = ("c2p", "p2c")  # content to position, position to content
@@ -70,8 +70,8 @@ class ConvBlock(Block):
 
     def _convolve(self, x: Tensor, layout: Layout) -> Tensor:
         padded, rectangle = to_padded(x, layout)
-        if isinstance(layout, Padded) and layout.mask is not None:
-            padded = padded.masked_fill(~layout.mask[..., None], 0.0)
+        if rectangle.mask is not None:
+            padded = padded.masked_fill(~rectangle.mask[..., None], 0.0)
         return from_padded(self.conv(padded.transpose(1, 2)).transpose(1, 2), layout)
 
 

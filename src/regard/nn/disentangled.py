@@ -22,7 +22,9 @@ class RelativePositions(nn.Module):
     `max_distance` is given, distances of span / 2 or more first share buckets that grow logarithmically up to it.
     """
 
-    def __init__(self, width: int, span: int, *, max_distance: int | None = None, norm: nn.Module | None = None) -> None:
+    def __init__(
+        self, width: int, span: int, *, max_distance: int | None = None, norm: nn.Module | None = None
+    ) -> None:
         super().__init__()
         if max_distance is not None and not 1 <= span // 2 < max_distance - 1:
             raise InputError(
