@@ -14,7 +14,9 @@ from safetensors.torch import load_file, save_file
 
 import regard
 from regard.checkpoints.configs import parse_config
+from regard.engine.graphs import depends_on_lengths
 from regard.errors import InputError
+from regard.models.bert import BertConfig
 from regard.models.deberta_v2 import DebertaV2Config
 from regard.models.family import build, can
 from regard.nn.masks import Packed, Padded
@@ -142,3 +144,12 @@ def test_ablated_heads_change_the_output() -> None:
     assert not torch.allclose(ablated, model(ids))
     assert tape.attention()[0][:, 2].abs().max() == 0
     torch.testing.assert_close(tape.attention()[0][:, 1].sum(-1), torch.ones(2, 9))
+
+
+def test_kernels_depend_on_the_lengths_of_texts() -> None:
+    """So neither embedding nor fine-tuning records CUDA graphs, which have fixed shapes."""
+    tiny = {name: getattr(TINY, name) for name in ("vocab_size", "hidden_size", "num_hidden_layers")}
+    tiny |= {"num_attention_heads": 4, "intermediate_size": 37}
+    assert depends_on_lengths(build(TINY))
+    assert depends_on_lengths(build(BertConfig(family="mpnet", **tiny, type_vocab_size=0, position_offset=2)))
+    assert not depends_on_lengths(build(BertConfig(**tiny)))

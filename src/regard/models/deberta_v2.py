@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,8 +20,7 @@ from regard.nn.disentangled import DisentangledScore, RelativePositions
 from regard.nn.masks import Context, Layout, from_padded, select_rows, to_padded
 from regard.nn.training import Dropout, normal_init
 
-TERMS = ("c2p", "p2c")  # content to position, position to content
-CONV_ACTIVATIONS = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
+CONV_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
 
 
 @dataclass(frozen=True)

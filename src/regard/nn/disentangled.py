@@ -87,11 +87,10 @@ class DisentangledScore(nn.Module):
         if query.dtype in HALF:
             query, key = query.float(), key.float()
         scores = query @ key.transpose(-2, -1)
-        index = index.expand(scores.shape)
         if position_key is not None:
-            scores = scores + (query @ position_key.to(query.dtype)).gather(-1, index)
+            scores = scores + (query @ position_key.to(query.dtype)).gather(-1, index.expand(scores.shape))
         if position_query is not None:
-            by_key = (key @ position_query.to(key.dtype)).gather(-1, index.transpose(-2, -1))
+            by_key = (key @ position_query.to(key.dtype)).gather(-1, index.T.contiguous().expand(scores.shape))
             scores = scores + by_key.transpose(-2, -1)
         return scores
 
