@@ -38,6 +38,28 @@ _BERT = {
     **_EAGER,
 }
 _MODERNBERT = _BERT | {"local_attention": 4, "pad_token_id": 2, "bos_token_id": 3, "eos_token_id": 4}  # distance 2
+_DEBERTA = _BERT | {
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "share_att_key": True,
+    "position_buckets": 6,  # less than the longest text
+    "max_relative_positions": 8,
+    "norm_rel_ebd": "layer_norm",
+    "position_biased_input": False,
+}
+# The terms have matrices of their own, each distance has a vector, and the first layer has a convolution.
+_DEBERTA_V2 = _DEBERTA | {
+    "share_att_key": False,
+    "position_buckets": -1,
+    "max_relative_positions": -1,
+    "norm_rel_ebd": "none",
+    "position_biased_input": True,
+    "type_vocab_size": 2,
+    "conv_kernel_size": 3,
+    "conv_groups": 2,
+    "conv_act": "gelu",
+    "legacy": False,
+}
 _DISTIL = {
     "vocab_size": VOCABULARY,
     "dim": 24,
@@ -239,6 +261,19 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
     "modernbert-bare": lambda: transformers.ModernBertModel(
         transformers.ModernBertConfig(**_MODERNBERT, global_attn_every_n_layers=2, hidden_activation="silu")
     ),
+    "deberta-v2": lambda: transformers.DebertaV2ForMaskedLM(transformers.DebertaV2Config(**_DEBERTA)),
+    "deberta-v2-conv": lambda: transformers.DebertaV2ForMaskedLM(transformers.DebertaV2Config(**_DEBERTA_V2)),
+    "deberta-v2-c2p": lambda: transformers.DebertaV2ForMaskedLM(
+        transformers.DebertaV2Config(
+            **_DEBERTA | {"pos_att_type": ["c2p"], "position_buckets": 16, "max_relative_positions": 20}
+        )
+    ),
+    "deberta-v2-p2c": lambda: transformers.DebertaV2ForMaskedLM(
+        transformers.DebertaV2Config(
+            **_DEBERTA_V2 | {"pos_att_type": ["p2c"], "max_relative_positions": 5, "conv_act": "tanh"}
+        )
+    ),
+    "deberta-v2-bare": lambda: transformers.DebertaV2Model(transformers.DebertaV2Config(**_DEBERTA)),
     "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(**_GPT)),
     "gpt2-relu": lambda: transformers.GPT2LMHeadModel(
         transformers.GPT2Config(**_GPT, n_inner=37, activation_function="relu", layer_norm_epsilon=1e-3)

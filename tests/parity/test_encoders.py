@@ -16,6 +16,7 @@ from tests.parity.references import LENGTHS, REFERENCES, Pair, close, ids, refer
 
 ENCODERS = [name for name in REFERENCES if get_family(reference_family(name)).can("text-encoder")]
 BASIC = ["bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet", "electra", "albert", "modernbert"]
+BASIC += ["deberta-v2", "deberta-v2-conv"]
 Pairs = Callable[[str], Pair]
 
 
@@ -66,7 +67,10 @@ def test_packed_padded_and_single_outputs_are_equal(pair: Pairs, name: str) -> N
 
 @pytest.mark.parametrize(
     "name",
-    [name for name in ENCODERS if name.startswith(("bert", "electra", "albert", "xlm")) or name == "roberta-relu"],
+    [
+        *(name for name in ENCODERS if name.startswith(("bert", "electra", "albert", "xlm"))),
+        *("roberta-relu", "deberta-v2-conv"),
+    ],
 )
 def test_segment_embeddings(pair: Pairs, name: str) -> None:
     one = pair(name)
@@ -102,6 +106,8 @@ def test_segment_embeddings(pair: Pairs, name: str) -> None:
         ("albert", "prediction_logits"),
         ("albert-masked", "logits"),
         ("modernbert", "logits"),
+        ("deberta-v2", "logits"),
+        ("deberta-v2-conv", "logits"),
     ],
 )
 def test_masked_head(pair: Pairs, name: str, field: str) -> None:

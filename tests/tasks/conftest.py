@@ -88,6 +88,8 @@ def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
                 sizes["type_vocab_size"] = 0
             elif family in ("electra", "albert"):
                 sizes["embedding_size"] = 10
+            elif family == "deberta-v2":
+                sizes |= {"position_buckets": 4, "max_relative_positions": 9}
             elif family == "modernbert":
                 sizes |= {"local_attention": 4, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
             model = build(get_family(family).config_class(**sizes))

@@ -58,15 +58,17 @@ TASKS: dict[str, Task[Any]] = {
     "answer": QuestionAnswering(-0.5),
 }
 FAMILIES = ("bert", "distilbert", "roberta", "gpt2")
-NEWER = ("xlm-roberta", "camembert", "mpnet", "electra", "albert", "modernbert")
+NEWER = ("xlm-roberta", "camembert", "mpnet", "electra", "albert", "modernbert", "deberta-v2")
 CASES = [(family, name) for family in FAMILIES for name in ("classify", "choose", "tag", "answer")]
 CASES += [("mpnet", "choose"), ("electra", "choose"), ("modernbert", "choose"), ("modernbert", "tag")]
 CASES += [(family, "classify") for family in NEWER] + [("modernbert", "answer"), ("camembert", "answer")]
+CASES += [("deberta-v2", name) for name in ("choose", "tag", "answer", "pair")]
 CASES += [("mistral", name) for name in ("classify", "choose", "tag", "several", "regress")]
 CASES += [("gemma2", "classify"), ("gemma2", "tag"), ("gemma3-text", "classify")]
 CASES += [("bert", "several"), ("bert", "pair"), ("bert", "regress"), ("gpt2", "several"), ("gpt2", "regress")]
 AGAIN = [*(("bert", name) for name in TASKS), *((family, "classify") for family in (*FAMILIES[1:], "mistral"))]
 AGAIN += [("roberta", "choose"), ("electra", "classify"), ("albert", "tag"), ("modernbert", "tag")]
+AGAIN += [("deberta-v2", "classify"), ("deberta-v2", "tag")]
 AGAIN += [("elmo", "classify"), ("elmo", "tag")]
 
 

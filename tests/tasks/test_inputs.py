@@ -15,7 +15,7 @@ from regard.text import Tokenizer
 from tests.inference.folders import byte_level
 from tests.tasks.conftest import Makers
 
-ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta", "mpnet", "albert", "modernbert")
+ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta", "mpnet", "albert", "modernbert", "deberta-v2")
 texts = st.text("ab xyz.\u00e9\u4e2d\U0001f600", max_size=30)
 
 

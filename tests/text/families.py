@@ -12,7 +12,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors,
 
 __all__ = ["FAMILIES", "family_tokenizer"]
 
-FAMILIES = ("xlm-roberta", "camembert", "mpnet", "electra", "albert", "modernbert")
+FAMILIES = ("xlm-roberta", "camembert", "mpnet", "electra", "albert", "modernbert", "deberta-v2")
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>"]
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 SIZE = 600  # entries, special tokens aside
@@ -34,6 +34,10 @@ def family_tokenizer(family: str, folder: Path, texts: Sequence[str]) -> Path:
         vocabulary = [*((token, 0.0) for token in specials), *_unigram([text.lower() for text in texts])]
         inputs = ["input_ids", "token_type_ids", "attention_mask"]
         made = transformers.AlbertTokenizer(vocab=vocabulary, mask_token=_mask("[MASK]"), model_input_names=inputs)
+    elif family == "deberta-v2":
+        specials = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+        vocabulary = [*((token, 0.0) for token in specials), *_unigram(texts)]
+        made = transformers.DebertaV2Tokenizer(vocab=vocabulary)
     elif family == "mpnet":  # published folders also have vocab.txt, which is read if tokenizer.json is missing
         tokens = [*ROBERTA, "[UNK]", *_wordpiece(texts), "<mask>"]
         (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")

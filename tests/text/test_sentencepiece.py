@@ -28,6 +28,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "unigram-identity": {"normalization_rule_name": "identity", "add_dummy_prefix": False},
     "unigram-user-defined": {"user_defined_symbols": ["<sep>", "ing"]},
     "t5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+    "deberta": {
+        **{"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3},
+        **{"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"},
+    },
     "bpe": {"model_type": "bpe"},
     "bpe-bytes": {  # as in Llama
         "model_type": "bpe",
@@ -128,23 +132,44 @@ def folder(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
         ("mbart", "sentencepiece.bpe.model", "MBartTokenizer"),
         ("mbart", "sentencepiece.bpe.model", "MBart50Tokenizer"),
         ("t5", "spiece.model", "T5Tokenizer"),
+        ("deberta-v2", "spm.model", "DebertaV2Tokenizer"),
     ],
 )
 def test_folders_without_tokenizer_json(
     model_type: str, file: str, kind: str, folder: Folder, texts: tuple[list[str], list[str]]
 ) -> None:
-    made = folder(model_type, file, "t5" if model_type == "t5" else "unigram", tokenizer_class=kind)
+    model = {"t5": "t5", "deberta-v2": "deberta"}.get(model_type, "unigram")
+    made = folder(model_type, file, model, tokenizer_class=kind)
+    if model_type == "deberta-v2":
+        size = sentencepiece.SentencePieceProcessor(str(made / file)).get_piece_size()
+        (made / "added_tokens.json").write_text(json.dumps({"[MASK]": size}))
     ours, theirs = Tokenizer.open(made), getattr(transformers, kind).from_pretrained(made)
     assert ours.size == len(theirs)
     for text in texts[0][NUM_TRAINED : NUM_TRAINED + 200]:
         assert ours.encode(text).ids == theirs(text).input_ids, text
     if model_type != "mbart":
-        assert ours.encode("One.", "Two?").ids == theirs("One.", "Two?").input_ids
+        pair, expected = ours.encode("One.", "Two?"), theirs("One.", "Two?")
+        assert pair.ids == expected.input_ids
+        assert pair.segments == expected.get("token_type_ids", [0] * len(pair.ids))
     for role in ("pad_token_id", "eos_token_id", "unk_token_id"):
         assert getattr(ours, role) == getattr(theirs, role)
     again = made / "again"
     ours.save(again)
     assert Tokenizer.open(again).encode("A good garden.") == ours.encode("A good garden.")
+
+
+def test_deberta_folder(folder: Folder) -> None:
+    made = folder("deberta-v2", "spm.model", "deberta", tokenizer_class="DebertaV2Tokenizer")
+    lower = folder("deberta-v2", "spm.model", "deberta", do_lower_case=True)
+    theirs = sentencepiece.SentencePieceProcessor(str(made / "spm.model"))
+    (made / "added_tokens.json").write_text(json.dumps({"[MASK]": theirs.get_piece_size()}))
+    ours = Tokenizer.open(made)
+    pieces = [*theirs.encode("A good"), ours.mask_token_id, *theirs.encode("here.")]
+    assert ours.encode("A good [MASK] here.").ids == [theirs.bos_id(), *pieces, theirs.eos_id()]
+    assert ours.mask_token_id == theirs.get_piece_size()
+    assert Tokenizer.open(lower).encode("A GOOD Garden").ids == ours.encode("a good garden").ids
+    with pytest.raises(InputError, match="split_by_punct"):
+        Tokenizer.open(folder("deberta-v2", "spm.model", "deberta", split_by_punct=True))
 
 
 def test_llama_folder(folder: Folder, texts: tuple[list[str], list[str]]) -> None:

@@ -11,16 +11,30 @@ from collections import Counter
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.data.batch import Batch
 from regard.engine.batches import pack_arrays, split_arrays, to_device
+from regard.nn.attention import Attention
+from regard.nn.stack import Stack
 from regard.text import TokenIds
 
 # The longest sequence in a batch of each kind, and the mean length from which on its sequences fit into the graph.
 LENGTHS = {16: 4, 32: 8, 64: 16, 128: 16, 256: 64, 512: 128}
 MIN_FILLED = 0.1  # of a graph's tokens; smaller batches run without it
 MIN_USES = 3  # batches of a kind before its graph is recorded
+
+
+def depends_on_lengths(model: nn.Module) -> bool:
+    """Whether the kernels for a packed batch depend on the lengths of its texts, so that a graph cannot record them.
+
+    A position bias and a score module need one call of attention for each length.
+    """
+    return any(
+        (isinstance(module, Stack) and module.relative is not None)
+        or (isinstance(module, Attention) and module.score is not None)
+        for module in model.modules()
+    )
 
 
 class GraphedForward:

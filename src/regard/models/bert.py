@@ -1,6 +1,6 @@
 """BERT: a bidirectional Transformer encoder with its pretraining heads.
 
-DistilBERT, RoBERTa, XLM-RoBERTa, CamemBERT, MPNet, ELECTRA and ALBERT use it too.
+DistilBERT, RoBERTa, XLM-RoBERTa, CamemBERT, MPNet, ELECTRA, ALBERT and DeBERTa use it too.
 """
 
 from __future__ import annotations

@@ -31,13 +31,15 @@ BERT = {
     "sep_token": "[SEP]",
     "unk_token": "[UNK]",
 }
+DEBERTA = BERT | {"bos_token": "[CLS]", "eos_token": "[SEP]"}
 GPT2 = {"unk_token": "<|endoftext|>", "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
 CLIP = GPT2 | {"bos_token": "<|startoftext|>", "pad_token": "<|endoftext|>"}
 T5 = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
 ROBERTA = T5 | {"mask_token": "<mask>", "cls_token": "<s>", "sep_token": "</s>", "bos_token": "<s>"}
 MPNET = ROBERTA | {"unk_token": "[UNK]"}
 LLAMA = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-# The first of these tokens that is in the vocabulary determines the family, if the files do not name it.
+BY_KIND = {"mpnet": MPNET, "deberta-v2": DEBERTA, "debertav2": DEBERTA}
+# Of other families, the first of these tokens that is in the vocabulary determines the tokens.
 FAMILIES = {
     "[CLS]": BERT,
     "<mask>": ROBERTA,
@@ -107,7 +109,7 @@ class TokenizerConfig:
     def tokens(self, vocabulary: Collection[str]) -> dict[str, AddedToken]:
         """The special tokens by role, if they are in the vocabulary; null in the files means none."""
         found = (family for mark, family in FAMILIES.items() if mark in vocabulary)
-        defaults = MPNET if self.kind == "mpnet" else next(found, {})
+        defaults = BY_KIND.get(self.kind) or next(found, {})
         tokens = {role: self._token(self.names.get(role, defaults.get(role))) for role in SPECIAL_TOKENS}
         return {role: token for role, token in tokens.items() if token is not None and token.content in vocabulary}
 
@@ -285,7 +287,7 @@ def _wordpiece(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
 
 
 def _strip_before_mask(tokens: dict[str, AddedToken], settings: TokenizerConfig) -> None:
-    """In the training of RoBERTa and MPNet, the mask replaced a word together with the space before it."""
+    """In the training of RoBERTa, MPNet and others, the mask replaced a word together with the space before it."""
     if isinstance(settings.names.get("mask_token", ""), str) and "mask_token" in tokens:
         tokens["mask_token"] = AddedToken(tokens["mask_token"].content, lstrip=True, normalized=False, special=True)
 
@@ -397,11 +399,16 @@ def _sentencepiece(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, di
     elif kind == "t5":
         model = sentencepiece.with_sentinels(model, settings.values.get("extra_ids", 100))
     document = model.tokenizer_document()
+    steps = document["normalizer"]["normalizers"]
+    is_deberta = BY_KIND.get(kind) is DEBERTA
     if kind == "albert":
-        steps = document["normalizer"]["normalizers"]
         steps[:0] = sentencepiece.albert_steps(
             keep_accents=settings.flag("keep_accents") is True, lowercase=settings.flag("do_lower_case") is not False
         )
+    elif is_deberta and settings.flag("do_lower_case"):
+        steps[:0] = [{"type": "Lowercase"}]
+    if is_deberta and settings.flag("split_by_punct"):
+        raise InputError(f"{path}: split_by_punct is true, which Regard does not support; use tokenizer.json instead")
     pipeline = load_document(json.dumps(document), path)
     added = settings.added
     texts = {piece.text for piece in model.pieces}
@@ -412,13 +419,14 @@ def _sentencepiece(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, di
     if model.model_type == sentencepiece.BPE:
         pipeline.add_tokens([AddedToken(text, normalized=False) for text in user_defined])
     _extend(pipeline, added, path)
-    if isinstance(settings.names.get("mask_token", ""), str) and "mask_token" in tokens:
-        tokens["mask_token"] = AddedToken(tokens["mask_token"].content, lstrip=True, normalized=False, special=True)
+    if not is_deberta:
+        _strip_before_mask(tokens, settings)
     before, between, after = _sentencepiece_template(settings, tokens, is_mbart50=is_mbart50)
     if before or after:
+        segment = ":1" if kind == "albert" or is_deberta else ":0"
         pipeline.post_processor = processors.TemplateProcessing(
             single=[*before, "$A", *after],
-            pair=[*before, "$A", *between, "$B:1" if kind == "albert" else "$B", *after],
+            pair=[*before, "$A", *between, *(part + segment for part in ("$B", *after))],
             special_tokens=[
                 _numbered(pipeline, AddedToken(text)) for text in dict.fromkeys((*before, *between, *after))
             ],

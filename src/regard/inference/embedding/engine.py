@@ -23,7 +23,7 @@ from regard.data.batch import Batch
 from regard.data.prefetch import prefetch_map
 from regard.device import choose_device
 from regard.engine.batches import packed_batches, to_device
-from regard.engine.graphs import GraphedForward
+from regard.engine.graphs import GraphedForward, depends_on_lengths
 from regard.engine.precision import compare_precisions, inference_copy, resolve_precision
 from regard.engine.runner import responsive_threads, run_batches
 from regard.engine.tuning import CpuSettings, cpu_settings
@@ -306,9 +306,9 @@ class EmbeddingEngine:
 
     def _forward(self, num_tokens: int) -> Callable[[TokenIds], Tensor]:
         """A function from token ids to one vector per sequence."""
-        if self.device.type != "cuda":
-            return self._pooled
         network = self._network
+        if self.device.type != "cuda" or depends_on_lengths(network):
+            return self._pooled
         if self._graphs is None or self._graphs[0] is not network or self._graphs[1].num_tokens != num_tokens:
             self._graphs = network, GraphedForward(self._pooled_batch, self.device, num_tokens)
         return self._graphs[1]

@@ -223,6 +223,8 @@ def _difference_from_figure_1(model: nn.Module) -> str | None:
             return "its layers compute attention and feed-forward network side by side"
         if isinstance(module, Attention) and (module.positions is not None or module.window is not None):
             return "its attention has rotary positions or a window"
+        if isinstance(module, Attention) and module.score is not None:
+            return "its attention scores are not products of queries and keys alone"
         if isinstance(module, Attention) and module.query_norm is not None:
             return "its attention has norms of queries and keys"
         if isinstance(module, Attention) and getattr(module.project, "bias", True) is None:

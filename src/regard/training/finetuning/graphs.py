@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from regard.data.batch import Batch
 from regard.engine.batches import filler_lengths
+from regard.engine.graphs import depends_on_lengths
 from regard.models.family import can
 from regard.nn.masks import Packed
-from regard.nn.stack import Stack
 from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch
 
 MAX_TOKENS = 1 << 13  # per batch; larger ones keep a GPU busy without a graph
@@ -47,7 +47,7 @@ class GraphedModel:
             return None
         if can(model.encoder, "layer-mix") or not all(p.requires_grad for p in model.parameters()):
             return None
-        if any(stack.relative is not None for stack in model.modules() if isinstance(stack, Stack)):
+        if depends_on_lengths(model):
             return None
         return GraphedModel(model, dtype)
 
