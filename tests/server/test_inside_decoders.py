@@ -59,7 +59,7 @@ def test_a_part_of_a_long_map_is_that_of_the_library(page: Page, address: str, a
     expect(page.locator("main")).to_contain_text("in layer 5, head 3 of regard-gpt")
     expect(page.locator("main table tbody tr").first).to_contain_text(f"{link.weight:.1%}")
     assert serious_findings(page, axe) == []
-    expect(page.locator(".long-attention figure").nth(1)).to_have_attribute("aria-busy", "false")
+    expect(page.locator(".long-attention .part")).to_have_attribute("aria-busy", "false")
     assert len(page.workers) == 1
 
 
@@ -89,7 +89,7 @@ def long() -> LongAttention:
 
 def expect_weight(page: Page, result: LongAttention, row: int, column: int) -> None:
     """The first cell of the part that the pointer is on has the library's weight."""
-    part = page.locator(".long-attention figure").nth(1)
+    part = page.locator(".long-attention .part")
     expect(part).to_have_attribute("aria-busy", "false")
     expect(part).to_contain_text(f"Rows {row} to")
     canvas = part.locator("canvas")

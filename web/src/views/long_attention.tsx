@@ -12,6 +12,7 @@ import { colors } from "../theme";
 import type { View, ViewOf } from "../view";
 import { useTiles } from "./long_attention/tile_source";
 import { TILE, tileCount } from "./long_attention/tiles";
+import "./long_attention/long_attention.css";
 
 type LongAttentionPayload = ViewOf<"long_attention">;
 
@@ -53,24 +54,26 @@ function Show({ payload }: { payload: LongAttentionPayload }) {
         <ButtonGroup title="Tokens of the part" options={sizes.map((one) => [String(one), count(one)] as const)} value={String(size)} onSelect={(value) => select(row + (size - Number(value)) / 2, column + (size - Number(value)) / 2, Number(value))} />
       )}
       <div class="figures">
-        <figure>
-          <figcaption>The whole map: the largest weight of every {cell === 1 ? "token" : `${cell} × ${cell} tokens`}. Press to see a part in full.</figcaption>
-          <HeatMap
-            size={[side, side]}
-            layout={(room) => squareLayout(blank(side), blank(side), Math.min(room, 520), 4)}
-            draw={(painter, layout) => {
-              painter.matrix(overview, side, layout.left, layout.top, layout.cell[0] * side, layout.cell[1] * side, colors.get().accent);
-              const [token, whole] = [layout.cell[0] / cell, layout.cell[0] * side];
-              outline(painter, layout.left, layout.top, whole, whole, colors.get().rule);
-              outline(painter, layout.left + column * token, layout.top + row * token, columns * token, rows * token, colors.get().other);
-            }}
-            inputs={[overview, row, column, size]}
-            label={`Attention of layer ${payload.layer}, head ${payload.head}: the whole map`}
-            describe={(at) => (at ? `rows from ${name(at[0] * cell)}, columns from ${name(at[1] * cell)}: at most ${fixedPercent(overview[at[0] * side + at[1]]!, 1)}` : "Rows attend to columns.")}
-            onPress={([i, j]) => select(i * cell - step, j * cell - step)}
-          />
-        </figure>
-        <figure aria-busy={tiles.length < tileCount(rows, columns)}>
+        {tokens.length > TILE && (
+          <figure>
+            <figcaption>The whole map{cell > 1 && `: the largest weight of every ${cell} × ${cell} tokens`}. Press to see a part in full.</figcaption>
+            <HeatMap
+              size={[side, side]}
+              layout={(room) => squareLayout(blank(side), blank(side), Math.min(room, 520), 4)}
+              draw={(painter, layout) => {
+                painter.matrix(overview, side, layout.left, layout.top, layout.cell[0] * side, layout.cell[1] * side, colors.get().accent);
+                const [token, whole] = [layout.cell[0] / cell, layout.cell[0] * side];
+                outline(painter, layout.left, layout.top, whole, whole, colors.get().rule);
+                outline(painter, layout.left + column * token, layout.top + row * token, columns * token, rows * token, colors.get().other);
+              }}
+              inputs={[overview, row, column, size]}
+              label={`Attention of layer ${payload.layer}, head ${payload.head}: the whole map`}
+              describe={(at) => (at ? `rows from ${name(at[0] * cell)}, columns from ${name(at[1] * cell)}: at most ${fixedPercent(overview[at[0] * side + at[1]]!, 1)}` : "Rows attend to columns.")}
+              onPress={([i, j]) => select(i * cell - step, j * cell - step)}
+            />
+          </figure>
+        )}
+        <figure class="part" aria-busy={tiles.length < tileCount(rows, columns)}>
           <figcaption>
             Rows {row} to {row + rows - 1}, columns {column} to {column + columns - 1}: every weight{size > 2 * TILE && " (the largest of each pixel)"}
           </figcaption>
@@ -86,7 +89,7 @@ function Show({ payload }: { payload: LongAttentionPayload }) {
             inputs={[tiles, row, column, size]}
             label={`Attention of rows ${row} to ${row + rows - 1}, columns ${column} to ${column + columns - 1}`}
             describe={(at) => {
-              if (!at) return "Point at a cell; the arrow keys move the part.";
+              if (!at) return `Rows attend to columns. Point at a cell${tokens.length > TILE ? "; the arrow keys move the part" : ""}.`;
               const weight = weightAt(row + at[0], column + at[1]);
               return `${name(row + at[0])} attends to ${name(column + at[1])}: ${weight === undefined ? "…" : fixedPercent(weight, 2)}`;
             }}
@@ -106,7 +109,7 @@ function Show({ payload }: { payload: LongAttentionPayload }) {
 
 const MARGIN = 16;
 
-const SPEECH = `Fourscore and seven years ago our fathers brought forth on this continent a new nation, conceived in liberty, and dedicated to the proposition that all men are created equal. Now we are engaged in a great civil war, testing whether that nation, or any nation so conceived and so dedicated, can long endure. We are met on a great battlefield of that war. We have come to dedicate a portion of that field, as a final resting place for those who here gave their lives that that nation might live. It is altogether fitting and proper that we should do this.`;
+const SPEECH = `Fourscore and seven years ago our fathers brought forth on this continent a new nation, conceived in liberty, and dedicated to the proposition that all men are created equal. Now we are engaged in a great civil war, testing whether that nation, or any nation so conceived and so dedicated, can long endure. We are met on a great battlefield of that war. We have come to dedicate a portion of that field, as a final resting place for those who here gave their lives that that nation might live. It is altogether fitting and proper that we should do this. But, in a larger sense, we cannot dedicate, we cannot consecrate, we cannot hallow this ground. The brave men, living and dead, who struggled here, have consecrated it, far above our poor power to add or detract. The world will little note, nor long remember what we say here, but it can never forget what they did here. It is for us the living, rather, to be dedicated here to the unfinished work which they who fought here have thus far so nobly advanced. It is rather for us to be here dedicated to the great task remaining before us: that from these honored dead we take increased devotion to that cause for which they gave the last full measure of devotion; that we here highly resolve that these dead shall not have died in vain; that this nation, under God, shall have a new birth of freedom; and that government of the people, by the people, for the people, shall not perish from the earth.`;
 
 export const longAttention: View<LongAttentionPayload> = {
   name: "long_attention",
