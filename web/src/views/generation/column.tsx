@@ -198,7 +198,7 @@ export function Candidates({ run, at, onSelect }: CandidatesProps) {
                 {one.cumulative_probability === null ? "–" : percent(one.cumulative_probability)}
               </td>
               {sampled && (
-                <td title={one.removed_by ? "removed" : String(one.sampling_probability)}>
+                <td title={String(one.sampling_probability)}>
                   {one.removed_by ? `by ${FILTERS[one.removed_by] ?? one.removed_by}` : percent(one.sampling_probability)}
                 </td>
               )}
