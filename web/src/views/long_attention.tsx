@@ -51,7 +51,14 @@ function Show({ payload }: { payload: LongAttentionPayload }) {
     <section aria-label="Attention over a long text" class="long-attention" onKeyDown={onKeyDown}>
       <Notes notes={payload.notes} class="muted" />
       {sizes.length > 1 && (
-        <ButtonGroup title="Tokens of the part" options={sizes.map((one) => [String(one), count(one)] as const)} value={String(size)} onSelect={(value) => select(row + (size - Number(value)) / 2, column + (size - Number(value)) / 2, Number(value))} />
+        <div class="choices">
+          <ButtonGroup
+            title="Tokens of the part"
+            options={sizes.map((one) => [String(one), count(one)] as const)}
+            value={String(size)}
+            onSelect={(value) => select(row + (size - Number(value)) / 2, column + (size - Number(value)) / 2, Number(value))}
+          />
+        </div>
       )}
       <div class="figures">
         {tokens.length > TILE && (
@@ -75,7 +82,7 @@ function Show({ payload }: { payload: LongAttentionPayload }) {
         )}
         <figure class="part" aria-busy={tiles.length < tileCount(rows, columns)}>
           <figcaption>
-            Rows {row} to {row + rows - 1}, columns {column} to {column + columns - 1}: every weight{size > 2 * TILE && " (the largest of each pixel)"}
+            Rows {row} to {row + rows - 1}, columns {column} to {column + columns - 1}: {size > 2 * TILE ? "the largest weight of each pixel" : "every weight"}
           </figcaption>
           <HeatMap
             size={[rows, columns]}
