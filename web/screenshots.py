@@ -74,14 +74,15 @@ PICTURES: dict[str, Shot] = {
     "fill": Shot("fill"),
     "heads": Shot("heads"),
     "lens": Shot("lens"),
-    "logit-attribution": Shot("logitAttribution"),
+    "logit-attribution": Shot("logit_attribution"),
     "patch": Shot("patch"),
-    "long-attention": Shot("longAttention"),
+    "long-attention": Shot("long_attention"),
     "activations": Shot("activations"),
     "tokenize": Shot("tokenize"),
     "generation": Shot(
         "generation", {"prompt": "This is a story about me and my brothers", "max_new_tokens": "40"}, "text-generation"
     ),
+    "similarity": Shot("similarity", {}, "image-text"),
     "senses": Shot("senses"),
     "map": Shot("map"),
     "search": Shot("search", {}, "sentence-embedding"),
@@ -137,10 +138,11 @@ def main() -> None:
 
 
 def views() -> set[str]:
-    """The views of the page, from its list."""
+    """The names of the page's views, from its list: `longAttention` is the view long_attention."""
     listed = re.search(r"export const views = \[(.*?)\]", LISTED.read_text(encoding="utf-8"), re.DOTALL)
     assert listed is not None, f"{LISTED} has no list of views"
-    return {name.strip() for name in listed[1].split(",") if name.strip()}
+    names = (name.strip() for name in listed[1].split(","))
+    return {re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name) for name in names if name}
 
 
 def take(browser: Browser, address: str, shot: Shot, model: str, path: Path) -> None:

@@ -34,7 +34,7 @@ def test_the_page_contains_script_style_and_payload_and_allows_only_this_script(
     assert payload_in(text) == {"view": "x", "n": 1.5}
     fingerprint = base64.b64encode(hashlib.sha256(b"console.log(1 < 2)").digest()).decode()
     assert f"script-src 'sha256-{fingerprint}';" in text and "<script>console.log(1 < 2)</script>" in text
-    assert "default-src 'none'" in text and "connect-src 'none'" in text
+    assert "default-src 'none'" in text and "worker-src blob:" in text and "connect-src 'none'" in text
     assert "connect-src 'self'" in page({}, online=True, static=static)
 
 

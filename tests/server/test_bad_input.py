@@ -30,6 +30,7 @@ from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model
+from tests.inference.folders import tiny_clip
 from tests.inference.generation.folders import gpt_folder
 from tests.server.conftest import create_app
 from tests.server.test_app import send_request as post
@@ -58,6 +59,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "predict": {"source": "the film was good", "evidence": True},
     "search": {"source": "the film was good\na film is long\nno water", "query": ["the film"]},
     "cluster": {"source": "the film was good\na film is long\nno water\na day", "num_clusters": 2},
+    "similarity": {"image": "digit-7", "texts": ["the film", "a dog"]},
     "evaluate": {"data": "the film was good\tfine\na film is long\ttoxic\nthe film is no water\tfine"},
 }
 MAY_BE_EMPTY = {"generate"}  # a model can start without a prompt
@@ -84,6 +86,12 @@ def request_with_text(name: str, text: str) -> dict[str, Any]:
     texts = arguments_of(name) & TEXTS
     assert texts, f"the request of {name} has none of {sorted(TEXTS)}: add its own to TEXTS"
     return {**PLAIN.get(name, {}), **dict.fromkeys(texts, text)}
+
+
+def with_markup(value: Any) -> Any:
+    if isinstance(value, list):
+        return [with_markup(one) for one in value]
+    return value.replace("the film", f"the film {UNUSUAL['markup']}") if isinstance(value, str) else value
 
 
 def plain_request(name: str) -> dict[str, Any]:
@@ -126,7 +134,9 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     regard.save(Vit(shape), folder / "vit")
     shutil.copytree(tiny_bert_folder, folder / "bert")
     gpt = gpt_folder(folder / "gpt", positions=128)
-    return {**{name: folder / name for name in ("bert", "tuned", "translator", "vit")}, "gpt": gpt}
+    (folder / "clip").mkdir()
+    clip = tiny_clip(folder / "clip")
+    return {**{name: folder / name for name in ("bert", "tuned", "translator", "vit")}, "gpt": gpt, "clip": clip}
 
 
 @pytest.fixture(scope="module")
@@ -224,10 +234,9 @@ def test_markup_is_escaped_in_an_exported_file(
     arguments = request_with_text(name, UNUSUAL["markup"])
     arguments.pop("text_b", None)  # not every model accepts a pair
     for argument, value in PLAIN.get(name, {}).items():  # a text that the view can use, with markup in it
-        text = value.replace("the film", f"the film {UNUSUAL['markup']}") if isinstance(value, str) else value
-        arguments[argument] = text
+        arguments[argument] = with_markup(value)
     files = 0
-    for folder in (folders[kind] for kind in ("bert", "gpt", "tuned", "translator")):
+    for folder in (folders[kind] for kind in ("bert", "gpt", "tuned", "translator", "clip")):
         raw = json.dumps({"model": str(folder), **arguments}).encode()
         status, text, _ = post(address, f"/v1/{name}/page", raw=raw)
         assert check_handled(status, text)

@@ -28,7 +28,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
 
 from tests.inference.folders import tiny_clip
-from tests.server.conftest import BEARER, create_app, download, watched
+from tests.server.conftest import BEARER, create_app, download, serious_findings, watched
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +104,35 @@ def test_an_uploaded_picture_is_compared_with_texts(cat: Path, tmp_path: Path) -
     assert found["texts"] == expected.to_dict()["texts"] and "/" not in found["image"]
     refused = client.post("/v1/similarity", json={"model": clip, "image": str(cat), "texts": ["a cat"]})
     assert refused.status_code == 422 and "expected an image that was sent" in refused.json()["error"]
+
+
+def test_texts_about_a_picture_in_the_page(
+    page_built: None, browser: Browser, axe: str, run_app: Callable[[Starlette], str], cat: Path, tmp_path: Path
+) -> None:
+    clip = str(tiny_clip(tmp_path))
+    registry = ModelRegistry([clip])
+    registry.start().join()
+    texts = ["a photo of a cat", "a dog", "<b>nothing</b>"]
+    with watched(browser) as page:
+        page.goto(f"{run_app(create_app(registry))}/#similarity")
+        page.locator("input[type=file]").set_input_files(cat)
+        expect(page.get_by_label("Example image")).to_contain_text("my cat.png")
+        page.get_by_label("Texts, one per line").fill("\n".join(texts))
+        page.get_by_role("button", name="Show", exact=True).click()
+        rows = page.locator(".similarity li")
+        expect(rows).to_have_count(len(texts))
+        expected = sorted(regard.similarity(cat, texts, model=clip).texts, key=lambda one: -one.probability)
+        for number, one in enumerate(expected):
+            expect(rows.nth(number)).to_contain_text(one.text)
+            expect(rows.nth(number)).to_contain_text(f"{one.probability:.1%}, cosine {one.cosine:.3f}")
+        expect(page.locator("h2.finding")).to_contain_text(expected[0].text)
+        expect(page.get_by_alt_text("The image as the model reads it")).to_be_visible()
+        assert serious_findings(page, axe) == []
+        path = download(page, "HTML", tmp_path)
+        path.rename(tmp_path / "page.html")
+    with watched(browser) as alone:
+        alone.goto((tmp_path / "page.html").as_uri())
+        expect(alone.locator(".similarity li").first).to_contain_text(expected[0].text)
 
 
 def test_unusable_pictures_are_errors(client: TestClient, vit: str, tiny_bert_folder: Path) -> None:

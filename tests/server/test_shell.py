@@ -18,6 +18,7 @@ from tests.server.conftest import create_app, resize, serious_findings, watched
 # One for every view to open on.
 MODELS = ["regard-bert", "regard-gpt", "regard-de-en", "regard-embed", "regard-spam"]
 TEXT = "The old dog slept because it was tired."
+WITHOUT_MODEL = {"similarity"}  # needs a CLIP, and none is built in
 SIZES = ((1280, 720), (390, 844))
 VISIBLE = 120  # pixels of a picture
 PICTURE = "canvas, svg, table, meter, img, .head-grid, .token-strip, .generation-text, .time, li"
@@ -121,7 +122,8 @@ def test_every_view_opens_on_a_result_above_the_fold(page: Page, requests: list[
         go(page, name)
         page.wait_for_selector(".result[aria-busy=false], .unsuited, [role=alert]")
         if page.locator(".unsuited").count():
-            faults.append((name, "no model suits it"))
+            if name not in WITHOUT_MODEL:
+                faults.append((name, "no model suits it"))
             continue
         finding = page.locator(".finding").text_content(timeout=5000) if page.locator(".finding").count() else ""
         if page.get_by_role("alert").count():

@@ -41,7 +41,7 @@ export function Form({ view, models, args, error, submit }: FormProps) {
   };
   const model = models.find((one) => one.name === values["model"]);
   const images = view.fields.some((field) => field.image) && takesImages(model);
-  const fields = view.fields.filter((field) => (!field.hidden || (error && args[field.name])) && (field.image ?? false) === images);
+  const fields = view.fields.filter((field) => (!field.hidden || (error && args[field.name])) && (field.image ? images : !images || field.withImage));
   const names = models.filter((one) => one.name === values["model"] || suits(view, one)).map((one) => one.name);
   const faulty = error ? faultyField(error, fields) : undefined;
   /** A folded field has its initial value, and is shown with the others on demand. */

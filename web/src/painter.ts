@@ -17,7 +17,7 @@ export interface Painter {
   lines(ends: readonly number[], color: string, opacity: number, curved?: boolean | "down", width?: number, dash?: readonly number[]): void;
   rect(x: number, y: number, width: number, height: number, color: string, opacity?: number): void;
   text(text: string, x: number, y: number, style?: TextStyle): void;
-  /** A raster of values from 0 to 1 in row-major order; the opacity of a cell is the square root of its value. */
+  /** A raster of values from 0 to 1 in row-major order; the opacity of a cell is the square root of its value. The values must not change later. */
   matrix(values: Float32Array, columns: number, x: number, y: number, width: number, height: number, color: string): void;
   /** An image from a data URI; on a canvas, only if `loadImage` has loaded it. */
   image(source: string, x: number, y: number, width: number, height: number): void;
@@ -31,16 +31,22 @@ function opacities(values: Float32Array, columns: number, limit: number): { wide
   const rows = values.length / columns;
   const wide = Math.max(1, Math.min(columns, Math.floor(limit)));
   const high = Math.max(1, Math.min(rows, Math.floor(limit)));
-  const largest = new Float32Array(wide * high);
-  for (let row = 0, cell = 0; row < rows; row++) {
-    const base = Math.floor((row * high) / rows) * wide;
-    for (let column = 0; column < columns; column++, cell++) {
-      const pixel = base + Math.floor((column * wide) / columns);
-      const value = values[cell]!;
-      if (value > largest[pixel]!) largest[pixel] = value;
+  let largest = values;
+  if (wide < columns || high < rows) {
+    largest = new Float32Array(wide * high);
+    const across = Uint32Array.from({ length: columns }, (_, column) => Math.floor((column * wide) / columns));
+    for (let row = 0, cell = 0; row < rows; row++) {
+      const base = Math.floor((row * high) / rows) * wide;
+      for (let column = 0; column < columns; column++, cell++) {
+        const pixel = base + across[column]!;
+        const value = values[cell]!;
+        if (value > largest[pixel]!) largest[pixel] = value;
+      }
     }
   }
-  return { wide, high, opacity: Uint8ClampedArray.from(largest, (value) => 255 * Math.sqrt(value)) }; // the root keeps small values visible
+  const opacity = new Uint8ClampedArray(largest.length); // of a negative value, whose root is NaN: 0
+  for (let pixel = 0; pixel < opacity.length; pixel++) opacity[pixel] = 255 * Math.sqrt(largest[pixel]!); // the root keeps small values visible
+  return { wide, high, opacity };
 }
 
 /** A raster as a small image. */
@@ -53,13 +59,22 @@ export function raster(values: Float32Array, columns: number, color: string, lim
   if (!context) return canvas;
   const image = context.createImageData(wide, high);
   const [red, green, blue] = channels(color);
-  for (let pixel = 0; pixel < opacity.length; pixel++) {
-    image.data[4 * pixel] = red;
-    image.data[4 * pixel + 1] = green;
-    image.data[4 * pixel + 2] = blue;
-    image.data[4 * pixel + 3] = opacity[pixel]!;
-  }
+  const pixels = new DataView(image.data.buffer);
+  const base = ((red << 24) | (green << 16) | (blue << 8)) >>> 0;
+  for (let pixel = 0; pixel < opacity.length; pixel++) pixels.setUint32(4 * pixel, base + opacity[pixel]!);
   context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+const rasters = new WeakMap<Float32Array, { readonly name: string; readonly canvas: HTMLCanvasElement }>();
+
+/** The last raster of these values, which must not change, or a new one. */
+function cachedRaster(values: Float32Array, columns: number, color: string, limit: number): HTMLCanvasElement {
+  const name = `${columns} ${color} ${limit}`;
+  const known = rasters.get(values);
+  if (known?.name === name) return known.canvas;
+  const canvas = raster(values, columns, color, limit);
+  rasters.set(values, { name, canvas });
   return canvas;
 }
 
@@ -117,7 +132,8 @@ export function canvasPainter(context: CanvasRenderingContext2D, ink: string): P
     },
     matrix(values, columns, x, y, width, height, color) {
       context.imageSmoothingEnabled = false;
-      context.drawImage(raster(values, columns, color), x, y, width, height);
+      const pixels = Math.ceil(context.getTransform().a * Math.max(width, height));
+      context.drawImage(cachedRaster(values, columns, color, pixels), x, y, width, height);
     },
     image(source, x, y, width, height) {
       const image = images.get(source);

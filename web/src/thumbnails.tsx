@@ -64,5 +64,6 @@ export const thumbnails = {
   tasks: () => [text(10, 8, [70, 54]), <rect key="label" x="10" y="30" width="34" height="16" rx="8" fill={OTHER} opacity=".9" />, <rect key="bar" x="50" y="35" width="36" height="6" rx="3" fill="currentColor" opacity=".7" />],
   evaluation: () => cells(3, 3, (row, column) => (row === column ? 0.9 : 0.2), (row, column) => row === 0 && column === 1),
   fill: () => [text(8, 10, [26]), text(66, 10, [22]), <rect key="blank" x="38" y="16" width="24" height="3" fill={OTHER} />, bars([60, 34, 20], 0).map((bar) => <g key={bar.key} transform="translate(0 22) scale(1 .62)">{bar}</g>)],
+  similarity: () => [<rect key="image" x="8" y="12" width="34" height="36" rx="3" fill="currentColor" opacity=".25" />, <circle key="sun" cx="33" cy="21" r="4" fill={OTHER} />, <path key="hill" d="M8 46L20 28L30 40L35 35L42 44V48H8Z" fill="currentColor" opacity=".7" />, bars([36, 14, 22], 0, 52)],
   layers: () => bars([30, 44, 56, 66, 60, 52], 3),
 } satisfies Readonly<Record<string, Picture>>;

@@ -451,6 +451,10 @@ export interface SentenceMap {
   readonly notes: readonly string[];
 }
 export interface SentenceView { readonly text: string; readonly model: string; readonly total: number; readonly values: string; }
+/** `picture` is a data URI of the image as the model reads it, resized and cropped. */
+export interface SimilarityView {
+  readonly model: string; readonly image: string; readonly texts: readonly TextSimilarity[]; readonly truncated: number; readonly picture: string;
+}
 /** The differences of two pairs, by their indices, against each other. */
 export interface SquareView { readonly across: number; readonly up: number; readonly axes: ChartAxes; }
 export interface Story {
@@ -479,6 +483,8 @@ export interface TensorView {
 }
 /** Text as it is generated. */
 export interface TextPiece { readonly type: "text"; readonly text: string; }
+/** `cosine` is that of the vectors of text and image */
+export interface TextSimilarity { readonly text: string; readonly probability: number; readonly cosine: number; }
 /** Precision, recall and F1 of a label that is predicted where its probability is at least a threshold. */
 export interface ThresholdCurve {
   readonly label: string; readonly n: number; readonly positives: number; readonly thresholds: readonly number[]; readonly true_positives: readonly number[];
@@ -553,6 +559,7 @@ export interface Verbs {
   readonly tokenize: TokenizeResult;
   readonly search: SearchResult;
   readonly cluster: ClusterResult;
+  readonly similarity: SimilarityView;
   readonly fill: FillResult;
   readonly compare: CompareView;
   readonly generate: GenerationView;

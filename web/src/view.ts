@@ -39,6 +39,8 @@ export interface Field {
   readonly model?: boolean;
   /** The value is an uploaded image; shown instead of the other fields if the model takes images. */
   readonly image?: boolean;
+  /** Shown beside the image if the model takes images. */
+  readonly withImage?: boolean;
   /** No request is made while the field is empty; this tells the user what to do. */
   readonly required?: string;
   /** Initial value. */

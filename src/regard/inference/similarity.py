@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import torch
-from pydantic import BaseModel
+from pydantic import BaseModel, PrivateAttr
 from torch import nn
 from torch.nn import functional as F
 
@@ -18,6 +19,7 @@ from regard.errors import InputError
 from regard.escaping import escape_controls
 from regard.models.family import can, describe_model
 from regard.nn.training import evaluation_mode
+from regard.render.page_arrays import data_uri
 from regard.render.result import Result, Table
 from regard.render.terminal import probability_table
 from regard.text import Tokenizer
@@ -36,18 +38,40 @@ class TextSimilarity(BaseModel):
 class SimilarityResult(Result):
     """The texts in the order in which they were given. `truncated` counts those that were too long for the model."""
 
+    page_view: ClassVar[str | None] = "similarity"
+    view_type: ClassVar[str | None] = "regard.inference.similarity:SimilarityView"
+
     model: str
     image: str
     texts: list[TextSimilarity]
     truncated: int = 0
+    _picture: str = PrivateAttr("")
 
     def to_text(self) -> str:
         ranked = sorted(self.texts, key=lambda one: -one.probability)
         rows = [(f"{one.cosine:6.3f}  {one.text}", one.probability) for one in ranked]
         return "\n".join([escape_controls(self.image), "", "  cosine  text, probability", *probability_table(rows)])
 
+    def view_data(self) -> Mapping[str, object]:
+        return {**self.to_dict(), "picture": self._picture, "notes": self.notes}
+
+    @property
+    def notes(self) -> list[str]:
+        count = len(self.texts)
+        return [f"{self.truncated} of {count} texts were too long for this model: truncated"] if self.truncated else []
+
     def to_table(self) -> Table:
         return ("text", "probability", "cosine"), [(one.text, one.probability, one.cosine) for one in self.texts]
+
+
+class SimilarityView(BaseModel):
+    """`picture` is a data URI of the image as the model reads it, resized and cropped."""
+
+    model: str
+    image: str
+    texts: list[TextSimilarity]
+    truncated: int
+    picture: str
 
 
 def compare_image_with_texts(
@@ -68,14 +92,14 @@ def compare_image_with_texts(
     ids, cuts = require_tokenizer(model, tokenizer).ids_batch(texts, max_length=limit)
     processor, parameter = image_processor_of(model), next(model.parameters())
     with evaluation_mode(model):
-        pixels = processor.normalize(processor.pixels(image)[None].to(parameter.device))
-        of_image = model.encode_image(pixels.to(parameter.dtype))
+        pixels = processor.pixels(image)
+        of_image = model.encode_image(processor.normalize(pixels[None].to(parameter.device)).to(parameter.dtype))
         batches = [collate(rows).to(parameter.device) for rows in in_groups(ids, BATCH_SIZE)]
         of_texts = torch.cat([model.encode_text(batch.ids, batch.layout) for batch in batches])
         logits = model.logits_per_image(of_image, of_texts)[0]
         cosines = F.cosine_similarity(of_image.float(), of_texts.float())
     probabilities = logits.double().softmax(0).tolist()
-    return SimilarityResult(
+    result = SimilarityResult(
         model=name,
         image=Path(image.name).name,
         texts=[
@@ -84,3 +108,5 @@ def compare_image_with_texts(
         ],
         truncated=sum(cut > 0 for cut in cuts),
     )
+    result._picture = data_uri(pixels.permute(1, 2, 0).contiguous().numpy())
+    return result

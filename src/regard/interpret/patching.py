@@ -62,7 +62,7 @@ class PatchingResult(Result):
 
     def story(self) -> Story:
         pairs = zip(self.clean_tokens, self.corrupted_tokens, strict=True)
-        columns = [one if one == other else f"{one} / {other}" for one, other in pairs]
+        columns = [one if one == other else f"{one.strip()} / {other.strip()}" for one, other in pairs]
         layers = [f"layer {layer}" for layer in range(1, len(self.heads) + 1)]
         name = self.model or self.family
         return Story(

@@ -32,7 +32,8 @@ def check_built(static: Path = STATIC) -> None:
 def page(payload: Mapping[str, object], *, title: str = "Regard", online: bool = False, static: Path = STATIC) -> str:
     """A complete HTML document that shows the data of a view and needs no network.
 
-    Its content security policy allows this script alone, and no requests; with `online`, requests to its own server.
+    Its content security policy allows this script alone, with workers that it starts, and no requests; with `online`,
+    requests to its own server.
     """
     check_built(static)
     script = (static / SCRIPT).read_text(encoding="utf-8")
@@ -42,7 +43,8 @@ def page(payload: Mapping[str, object], *, title: str = "Regard", online: bool =
     fingerprint = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{fingerprint}'; style-src 'unsafe-inline'; img-src data: blob:; "
-        f"connect-src {chr(39)}{'self' if online else 'none'}{chr(39)}; base-uri 'none'; form-action 'none'"
+        f"worker-src blob:; connect-src {chr(39)}{'self' if online else 'none'}{chr(39)}; "
+        "base-uri 'none'; form-action 'none'"
     )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

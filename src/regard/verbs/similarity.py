@@ -18,7 +18,11 @@ class SimilarityRequest(Request):
     model: ModelName = model_option("openai/clip-vit-base-patch32")
 
 
-@verb(SimilarityRequest, result="regard.inference.similarity:SimilarityResult", formats=(".csv", ".jsonl", ".json"))
+@verb(
+    SimilarityRequest,
+    result="regard.inference.similarity:SimilarityResult",
+    formats=(".html", ".svg", ".png", ".csv", ".jsonl", ".json"),
+)
 def similarity(request: SimilarityRequest, models: Models) -> Generator[Note, None, SimilarityResult]:
     """Compare an image with texts, for example to classify it without training (CLIP's zero-shot classification).
 
@@ -33,6 +37,6 @@ def similarity(request: SimilarityRequest, models: Models) -> Generator[Note, No
     image = read_image(request.image)
     with models.use(request.model) as loaded:
         result = compare_image_with_texts(loaded.model, loaded.tokenizer, image, request.texts, name=request.model)
-    if result.truncated:
-        yield Note(message=f"{result.truncated} of {len(result.texts)} texts were too long for this model: truncated")
+    for note in result.notes:
+        yield Note(message=note)
     return result

@@ -217,7 +217,7 @@ function GenerationForm({ initial, messages, running, run, stop }: Props) {
       {chat && (
         <label class="field">
           <span>System message</span>
-          <input name="system" dir="auto" value={system} onInput={(event) => setSystem(event.currentTarget.value)} />
+          <input type="text" name="system" dir="auto" value={system} onInput={(event) => setSystem(event.currentTarget.value)} />
         </label>
       )}
       <p id="generation-keys" class="muted generation-hint">

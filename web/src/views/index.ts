@@ -21,9 +21,10 @@ import { map } from "./map";
 import { logitAttribution, patch } from "./patching";
 import { search } from "./search";
 import { senses } from "./senses";
+import { similarity } from "./similarity";
 import { story } from "./story";
 import { tasks } from "./tasks";
 import { tokenize } from "./tokenize";
 import { translation } from "./translation";
 
-export const views = [attention, longAttention, lens, logitAttribution, patch, tokenize, fill, compare, heads, activations, generation, search, clusters, senses, map, features, layers, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, lesson, story] as unknown as readonly View[];
+export const views = [attention, longAttention, lens, logitAttribution, patch, tokenize, fill, compare, heads, activations, generation, similarity, search, clusters, senses, map, features, layers, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, lesson, story] as unknown as readonly View[];

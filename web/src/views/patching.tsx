@@ -63,8 +63,8 @@ export const patch: View<StoryView> = {
   fields: [
     { name: "clean", label: "Clean prompt", start: "The queen said that" },
     { name: "corrupted", label: "Corrupted prompt, with as many tokens", start: "The king said that" },
-    { name: "answer", label: "Next token of the clean prompt (default: the likeliest)", start: "she", optional: true },
-    { name: "wrong", label: "Next token of the corrupted prompt (default: the likeliest)", start: "he", optional: true },
+    { name: "answer", label: "Next token (clean)", start: "she", optional: true },
+    { name: "wrong", label: "Next token (corrupted)", start: "he", optional: true },
   ],
   toRequest: ({ model, clean, corrupted, answer, wrong }) => ({ model, clean, corrupted, answer: answer || null, wrong: wrong || null }),
 };

@@ -199,7 +199,7 @@ export function Candidates({ run, at, onSelect }: CandidatesProps) {
               </td>
               {sampled && (
                 <td title={String(one.sampling_probability)}>
-                  {one.removed_by ? `removed by ${FILTERS[one.removed_by] ?? one.removed_by}` : percent(one.sampling_probability)}
+                  {one.removed_by ? `by ${FILTERS[one.removed_by] ?? one.removed_by}` : percent(one.sampling_probability)}
                 </td>
               )}
             </tr>
