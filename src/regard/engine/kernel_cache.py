@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-CAPACITY = 32  # kernels: those of the last eight sizes of batches
+CAPACITY = 16  # kernels: those of the last four sizes of batches
 VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")  # oneDNN's own cache, and that of PyTorch
 
 
