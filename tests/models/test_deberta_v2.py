@@ -150,6 +150,8 @@ def test_kernels_depend_on_the_lengths_of_texts() -> None:
     """So neither embedding nor fine-tuning records CUDA graphs, which have fixed shapes."""
     tiny = {name: getattr(TINY, name) for name in ("vocab_size", "hidden_size", "num_hidden_layers")}
     tiny |= {"num_attention_heads": 4, "intermediate_size": 37}
-    assert depends_on_lengths(build(TINY))
-    assert depends_on_lengths(build(BertConfig(family="mpnet", **tiny, type_vocab_size=0, position_offset=2)))
-    assert not depends_on_lengths(build(BertConfig(**tiny)))
+    bert, half = build(BertConfig(**tiny)), torch.bfloat16
+    assert depends_on_lengths(build(TINY), half)
+    assert depends_on_lengths(build(BertConfig(family="mpnet", **tiny, type_vocab_size=0, position_offset=2)), half)
+    assert depends_on_lengths(bert, torch.float32)
+    assert not depends_on_lengths(bert, half)

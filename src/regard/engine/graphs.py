@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.data.batch import Batch
 from regard.engine.batches import pack_arrays, split_arrays, to_device
-from regard.nn.attention import Attention
+from regard.nn.attention import HALF, Attention
 from regard.nn.stack import Stack
 from regard.text import TokenIds
 
@@ -25,12 +25,12 @@ MIN_FILLED = 0.1  # of a graph's tokens; smaller batches run without it
 MIN_USES = 3  # batches of a kind before its graph is recorded
 
 
-def depends_on_lengths(model: nn.Module) -> bool:
+def depends_on_lengths(model: nn.Module, dtype: torch.dtype) -> bool:
     """Whether the kernels for a packed batch depend on the lengths of its texts, so that a graph cannot record them.
 
-    A position bias and a score module need one call of attention for each length.
+    A position bias, a score module and attention in float32 need one call of attention for each length.
     """
-    return any(
+    return dtype not in HALF or any(
         (isinstance(module, Stack) and module.relative is not None)
         or (isinstance(module, Attention) and module.score is not None)
         for module in model.modules()

@@ -365,7 +365,7 @@ class Attention(nn.Module):
             queries = query.reshape(len(query), key.shape[1], -1, query.shape[-1])
             return F.scaled_dot_product_attention(
                 queries, key, value, attn_mask=mask, dropout_p=dropout, scale=scale
-            ).view(query.shape)
+            ).reshape(query.shape)
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=is_causal, scale=scale, enable_gqa=grouped
         )

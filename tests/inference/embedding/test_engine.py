@@ -149,6 +149,18 @@ def test_order_is_preserved_and_equal_texts_have_equal_vectors(pair: Pair) -> No
     assert np.abs(there[0] - there[1]).max() > 0.1
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("bf16", 0.1)])
+def test_many_texts_on_a_gpu(precision: str, tolerance: float, pair: Pair) -> None:
+    """Enough of them that batches are recorded as CUDA graphs where that is possible."""
+    texts = [" ".join(["the film was long"] * (1 + index % 7)) for index in range(20_000)]
+    expected = EmbeddingEngine(*pair, precision="fp32").embed(texts[:7])
+    found = EmbeddingEngine(*pair, precision=precision, device="cuda").embed(texts)
+    pair[0].cpu()
+    for start in (0, 19_992):
+        np.testing.assert_allclose(found[start : start + 7], expected, atol=tolerance)
+
+
 def test_normalized_vectors_have_length_one(pair: Pair) -> None:
     plain, unit = EmbeddingEngine(*pair).embed(TEXTS), EmbeddingEngine(*pair, normalize=True).embed(TEXTS)
     np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, atol=1e-6)

@@ -47,7 +47,7 @@ class GraphedModel:
             return None
         if can(model.encoder, "layer-mix") or not all(p.requires_grad for p in model.parameters()):
             return None
-        if depends_on_lengths(model):
+        if depends_on_lengths(model, dtype):
             return None
         return GraphedModel(model, dtype)
 
