@@ -15,7 +15,8 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from regard.errors import InputError, RegardError
-from regard.server.request_queue import ClientDisconnected, MemoryTrimmer, ServerBusy
+from regard.server.memory import MemoryTrimmer
+from regard.server.request_queue import ClientDisconnected, ServerBusy
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle

@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from regard.errors import RegardError, is_out_of_memory
+from regard.server.memory import use_one_arena
 from regard.server.model_messages import FrameReader, Reply, pack_replies, receive
 
 
@@ -62,6 +63,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # the server ends this process when it has its answers
         signal.signal(number, signal.SIG_IGN)
     warnings.simplefilter("ignore")
+    use_one_arena()
     channel = _Channel()
     setup = channel.wait()
     try:

@@ -17,10 +17,11 @@ from typing import Any
 
 from regard.errors import InputError, RegardError
 from regard.server.batch_queue import BatchQueue, Piece
+from regard.server.memory import MemoryTrimmer
 from regard.server.model_messages import Reply, Timing
 from regard.server.model_services import BatchService, Prepared
 from regard.server.request_errors import RequestError
-from regard.server.request_queue import ClientDisconnected, MemoryTrimmer
+from regard.server.request_queue import ClientDisconnected
 
 IDLE_SECONDS = 1.0  # without a batch
 LARGE = 20_000  # characters of a request that another thread tokenizes, so that small ones need not wait

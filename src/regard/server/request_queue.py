@@ -7,10 +7,8 @@ arena of its own that is never returned, and start its own threads for tensor op
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import queue
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,41 +18,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from regard.errors import RegardError
+from regard.server.memory import MemoryTrimmer
 
 if TYPE_CHECKING:
     from torch import nn
-
-
-INTERVAL_SECONDS = 0.25  # trimming takes up to a millisecond
-
-
-class MemoryTrimmer:
-    """Call it when a piece of work has ended. Does nothing more often than `interval`, or where the C library is not
-    glibc."""
-
-    def __init__(self, *, interval: float = INTERVAL_SECONDS) -> None:
-        self.interval = interval
-        self._last = -interval
-        self._lock = threading.Lock()
-        self._trim = _malloc_trim()
-
-    def __call__(self) -> None:
-        if self._trim is None or not self._lock.acquire(blocking=False):
-            return
-        try:
-            if time.monotonic() >= self._last + self.interval:
-                self._trim(0)
-                self._last = time.monotonic()
-        finally:
-            self._lock.release()
-
-
-def _malloc_trim() -> Callable[[int], int] | None:
-    try:
-        function: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):
-        return None
-    return function
 
 
 Answer = TypeVar("Answer")
