@@ -247,21 +247,22 @@ def _show_text(streamed: list[bool], text: str) -> None:
 def render_events(events: Generator[Event, None, Result], *, on_text: Callable[[str], object] | None = None) -> Result:
     """Run a verb to its end, showing its events in the terminal, and return its result.
 
-    Progress is a bar, transient events are a status line, other events are lines of their own. Ctrl-C while an event is
-    shown is raised inside the verb, as if it had happened there.
+    Progress is a bar, transient events are a status line, other events are lines of their own. Ctrl-C outside the verb
+    is raised inside it, as if it had happened there.
     """
     with closing(events), _event_display(on_text) as show:
         advance: Callable[[], Event] = partial(next, events)
         while True:
             try:
                 event = advance()
+                advance = partial(next, events)
+                show(event)
             except StopIteration as end:
                 result: Result = end.value
                 return result
-            advance = partial(next, events)
-            try:
-                show(event)
             except (KeyboardInterrupt, Terminated) as interrupt:
+                if inspect.getgeneratorstate(events) == inspect.GEN_CLOSED:  # the verb has ended with it
+                    raise
                 advance = partial(events.throw, interrupt)
 
 

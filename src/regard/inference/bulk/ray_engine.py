@@ -62,7 +62,8 @@ def compute_on_ray(
     """
     with _connection(cluster.address) as ray:
         num_workers, resources, device = _allot(ray, cluster, count)
-        setup = WorkerSetup(task, device, torch.get_num_threads(), torch.get_float32_matmul_precision())
+        threads = max(1, int(resources["num_cpus"]))  # more than what Ray reserves would compete with other workers
+        setup = WorkerSetup(task, device, threads, torch.get_float32_matmul_precision())
         actor = ray.remote(max_restarts=-1, max_task_retries=ATTEMPTS - 1, **resources)(ShardWorker)
         workers = [actor.remote(setup, version("regard")) for _ in range(num_workers)]
         # Only a worker that has loaded the model gets shards: one that waits for a node keeps none from the others.
