@@ -112,8 +112,8 @@ def serve(
 
     regard serve ./my-model regard-gpt --port 8000
     """
+    from regard.engine.memory import use_one_arena
     from regard.server.endpoint import Limits
-    from regard.server.memory import use_one_arena
     from regard.server.run_server import run_server
     from regard.server.served_models import ModelOptions
 

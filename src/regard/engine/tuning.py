@@ -6,7 +6,6 @@ from it; until then, and where nothing can be measured, the defaults hold.
 
 from __future__ import annotations
 
-import ctypes
 import platform
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
+from regard.engine.memory import reuse_freed_memory
 from regard.errors import InputError
 from regard.files.checksums import cache_folder
 from regard.files.disk import replace_file
@@ -36,8 +36,6 @@ SECONDS = 0.8  # of a measurement
 LENGTH = 32  # tokens per sequence of a measurement
 ROUNDS = 3
 LAYERS = 4  # that are timed one after the other: the weights of one alone would stay in the cache
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
-KEPT_BYTES = 1 << 28
 
 
 _known: dict[Path, dict[str, CpuSettings]] = {}  # by the file that stores them
@@ -95,18 +93,6 @@ def measure(blocks: Sequence[Block], threads: int) -> CpuSettings:
         if time.perf_counter() < deadline:
             best = _faster(best, CpuSettings(fewer, best.tokens, _time(blocks, fewer, best.tokens, deadline)))
     return best
-
-
-@cache
-def reuse_freed_memory() -> bool:
-    """Make glibc keep the memory of freed tensors for the next ones, up to 256 MB, instead of returning it at once.
-
-    Getting a page from the system again costs more than the operation that fills it. Elsewhere this does nothing.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return False
-    mallopt = ctypes.CDLL(None).mallopt
-    return bool(mallopt(M_MMAP_THRESHOLD, KEPT_BYTES) and mallopt(M_TRIM_THRESHOLD, KEPT_BYTES))
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from regard.engine.memory import MemoryTrimmer
 from regard.errors import InputError, RegardError
-from regard.server.memory import MemoryTrimmer
 from regard.server.request_queue import ClientDisconnected, ServerBusy
 
 if TYPE_CHECKING:

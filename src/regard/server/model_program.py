@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Any
 
+from regard.engine.memory import use_one_arena
 from regard.errors import RegardError, is_out_of_memory
-from regard.server.memory import use_one_arena
 from regard.server.model_messages import FrameReader, Reply, pack_replies, receive
 
 

@@ -15,9 +15,9 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
+from regard.engine.memory import MemoryTrimmer
 from regard.errors import InputError, RegardError
 from regard.server.batch_queue import BatchQueue, Piece
-from regard.server.memory import MemoryTrimmer
 from regard.server.model_messages import Reply, Timing
 from regard.server.model_services import BatchService, Prepared
 from regard.server.request_errors import RequestError

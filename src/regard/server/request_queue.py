@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
+from regard.engine.memory import MemoryTrimmer
 from regard.errors import RegardError
-from regard.server.memory import MemoryTrimmer
 
 if TYPE_CHECKING:
     from torch import nn

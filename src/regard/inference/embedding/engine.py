@@ -306,9 +306,11 @@ class EmbeddingEngine:
 
     def _forward(self, num_tokens: int) -> Callable[[TokenIds], Tensor]:
         """A function from token ids to one vector per sequence."""
+        if self.device.type != "cuda":
+            return self._pooled
         network = self._network
         dtype = next(parameter.dtype for parameter in network.parameters() if parameter.is_floating_point())
-        if self.device.type != "cuda" or depends_on_lengths(network, dtype):
+        if depends_on_lengths(network, dtype):
             return self._pooled
         if self._graphs is None or self._graphs[0] is not network or self._graphs[1].num_tokens != num_tokens:
             self._graphs = network, GraphedForward(self._pooled_batch, self.device, num_tokens)
