@@ -184,12 +184,12 @@ def evaluate_and_write(options: argparse.Namespace, scratch: Path, output: Path)
 
 def train(options: argparse.Namespace, parts: dict[str, ExampleSet[Any]], scratch: Path, run: Path) -> FineTuningReport:
     images = TASKS[options.name].rows is None
-    model = DEFAULT_MODEL
+    model = None  # images: a new Vision Transformer
     if not images:
         truncate(scratch / "bert")
         model = str(scratch / "bert")
     config = FineTuningConfig.load(
-        overrides=[*TASKS[options.name].settings, *options.set],
+        overrides=["training.baseline=false", *TASKS[options.name].settings, *options.set],
         defaults={"training": get_task("classify", images=images).training_defaults},
     )
     events = fine_tune(

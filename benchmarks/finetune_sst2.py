@@ -74,7 +74,7 @@ def dev_accuracies(
     """The accuracy on `dev` after training on `train`, for each seed from 0."""
     overrides = [f"run.num_seeds={seeds}", "training.select=last", *settings]
     defaults = {"training": get_task("classify").training_defaults}
-    config = FineTuningConfig.load(overrides=overrides, defaults=defaults)
+    config = FineTuningConfig.load(overrides=["training.baseline=false", *overrides], defaults=defaults)
     with tempfile.TemporaryDirectory() as scratch:
         events = fine_tune("classify", train, dev, model=os.fspath(model), output=scratch, config=config, device=device)
         report = drain(events)

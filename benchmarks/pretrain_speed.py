@@ -172,7 +172,7 @@ def open_corpus(config: PretrainingConfig, corpus: str) -> PretrainingDataset:
 
 def create_trainer(config: PretrainingConfig, dataset: PretrainingDataset, device: torch.device) -> Pretrainer:
     """Create the trainer of `regard pretrain`, so that measurements match real use. It writes nothing."""
-    return Pretrainer(config, dataset, NOWHERE, world=World(), device=device, start="")
+    return Pretrainer(config, dataset, NOWHERE, world=World(), device=device, start="", begin=0.0)
 
 
 def regard_step(trainer: Pretrainer) -> TrainStep:

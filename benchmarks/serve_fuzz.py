@@ -38,18 +38,20 @@ VALID: dict[str, dict[str, Any]] = {
         "logprobs": 1,
         "n": 1,
     },
-    "/v1/fill": {"text": "a good _"},
-    "/v1/look": {"text": TEXT},
+    "/v1/fill": {"text": "a good _", "model": ""},
+    "/v1/look": {"text": TEXT, "model": ""},
 }
+VERBS = ("/v1/fill", "/v1/look")
 READ = ("/health", "/info", "/metrics", "/v1/models", "/openapi.json", "/v1/openapi.json", "/")
 Malformed = Callable[[ServerProcess, list[str], random.Random], bytes]
 
 
 def valid_request(server: ServerProcess, models: list[str], rng: random.Random, path: str) -> dict[str, Any]:
-    """Valid arguments for this path, with the name of one of the models where one is needed."""
+    """Valid arguments for this path, with the name of one of the models where one is needed: for verbs the first, since
+    each model has another process for them."""
     arguments = dict(VALID[path])
     if "model" in arguments:
-        arguments["model"] = rng.choice(models)
+        arguments["model"] = models[0] if path in VERBS else rng.choice(models)
     return arguments
 
 

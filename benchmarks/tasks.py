@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         train, dev = read_data(benchmark, options.data, tuning=options.tune)
         overrides = [f"run.num_seeds={options.seeds}", "training.select=last", *options.settings]
         defaults = {"training": get_task(benchmark.task).training_defaults}
-        config = FineTuningConfig.load(overrides=overrides, defaults=defaults)
+        config = FineTuningConfig.load(overrides=["training.baseline=false", *overrides], defaults=defaults)
         with tempfile.TemporaryDirectory() as scratch:
             events = fine_tune(
                 benchmark.task, train, dev, model=options.model, output=scratch, config=config, device=options.device
@@ -123,7 +123,7 @@ def distill_student(options: argparse.Namespace, model_name: str) -> dict[str, A
     for seed in range(options.seeds):
         overrides = [f"run.seed={seed}", "training.select=last"]
         defaults = {"training": get_task("classify").training_defaults}
-        config = FineTuningConfig.load(overrides=overrides, defaults=defaults)
+        config = FineTuningConfig.load(overrides=["training.baseline=false", *overrides], defaults=defaults)
         student_config = FineTuningConfig.load(
             overrides=[*overrides, *options.settings], defaults=DISTILLATION_DEFAULTS
         )

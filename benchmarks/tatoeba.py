@@ -31,8 +31,8 @@ from regard.device import choose_device
 from regard.events import drain
 from regard.files.json_files import read_checked_json, read_json
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation.language import LANGUAGE, LanguageProfile
 from regard.inference.translation.translator import Translator, bleu, load_translator
+from regard.text.language import LANGUAGE, LanguageProfile
 from regard.training.run_folder import REPORT, RUN
 from regard.training.translation.config import TranslationConfig
 from regard.training.translation.run import train_translator

@@ -33,6 +33,8 @@ def test_the_wheels_are_small_enough_and_have_every_built_in_model_once(tmp_path
         assert wheel.stat().st_size < LIMIT, f"{wheel.name} has {wheel.stat().st_size:,} bytes"
         with zipfile.ZipFile(wheel) as archive:
             names = archive.namelist()
+            licenses = [archive.read(name) for name in names if ".dist-info/licenses/" in name]
+        assert licenses == [(ROOT / "LICENSE").read_bytes()]
         found[package] = {name.removeprefix(package).split("/")[0] for name in names if name.startswith(package)}
         for model in found[package] & models:
             files = {str(file.relative_to(folder)) for folder in [ROOT / "src/regard/builtin" / model]

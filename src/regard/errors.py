@@ -19,6 +19,10 @@ class InputError(RegardError, ValueError):
     """The user's input (a file, a name, an option, a value) cannot be used. The command line exits with status 2."""
 
 
+class InputWarning(UserWarning):
+    """A text that a model cannot read, or of which it read only a part; the result may be meaningless."""
+
+
 class InputErrors(InputError):
     """Several errors in one input; the message has one line for each."""
 

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from regard.cancellation import check_cancelled
+
 E = TypeVar("E")
 F = TypeVar("F")
 R = TypeVar("R")
@@ -74,7 +76,8 @@ def drain(events: Generator[E, None, R], on_event: Callable[[E], object] | None 
 
 
 def map_events(events: Generator[E, None, R], function: Callable[[E], F]) -> Generator[F, None, R]:
-    """Yield `function(event)` for each event and return the result of the generator, which is closed at the end."""
+    """Yield `function(event)` for each event and return the result of the generator, which is closed at the end. Each
+    event is a check whether the computation is cancelled."""
     with closing(events):
         while True:
             try:
@@ -82,4 +85,5 @@ def map_events(events: Generator[E, None, R], function: Callable[[E], F]) -> Gen
             except StopIteration as end:
                 result: R = end.value
                 return result
+            check_cancelled()
             yield function(event)

@@ -15,6 +15,13 @@ DEFAULT_MODEL = "regard-bert"  # for verbs that are given no model
 DEFAULT_EMBEDDING_MODEL = "regard-embed"  # for sentence vectors: embed, index, search, map
 DEFAULT_CAUSAL_LM = "regard-gpt"  # for verbs that need a causal language model
 
+# Published models for texts in languages that the built-in ones do not read, by what they are for.
+MULTILINGUAL = {
+    "embedding": "intfloat/multilingual-e5-small",
+    "masked-lm": "google-bert/bert-base-multilingual-cased",
+    "causal-lm": "Qwen/Qwen2.5-0.5B",
+}
+
 _BUILT_IN = Path(__file__).parent / "builtin"
 _SECOND_PACKAGE = "regard_models"
 INSTALL = 'pip install "regard[models]"'

@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,12 +20,17 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import regard
 from regard import Embedder
 from regard.cli.app import run
 from regard.errors import InputError
 from regard.inference.bulk.shards import ShardFolder, locked_shard_folder
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
+from regard.tasks.text_classification import TextClassification
 
 TEXTS = ["the film was funny", "so dull", "they love it"]
 Captured = pytest.CaptureFixture[str]
@@ -87,7 +93,7 @@ def test_standard_input(
     assert call("-") == 0
     equal(np.load(tmp_path / "out.npy"), expected)
     assert "standard input is read once" in capsys.readouterr().err
-    assert os.listdir(tmp_path) == ["out.npy"]
+    assert sorted(os.listdir(tmp_path)) == ["out.npy", "out.npy.regard.json"]
 
 
 def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
@@ -97,6 +103,8 @@ def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, tmp
     document = json.loads(captured.out)
     assert document.pop("seconds") > 0
     assert document.pop("texts_per_second") > 0
+    for note in document.pop("notes"):
+        assert note in captured.err
     assert document == {
         "output": "out.npy",
         "rows": 5,
@@ -121,6 +129,7 @@ def test_repeating_a_finished_run_computes_nothing(call: Callable[..., int], tmp
         captured = capsys.readouterr()
         documents.append(json.loads(captured.out))
     first, second = ({**one, "seconds": 0, "texts_per_second": 0} for one in documents)
+    assert [note for note in second.pop("notes") if "nothing was embedded" not in note] == first.pop("notes")
     assert second == {**first, "resumed": 5} and first["resumed"] == 0
     assert "out.npy" in captured.err and "--restart" in captured.err
     assert call("in.txt", "--json", "--restart") == 0
@@ -347,3 +356,33 @@ def test_data_frames(tiny_bert_folder: Path, expected: Vectors) -> None:
     with pytest.raises(InputError, match="cannot tell which columns hold the text"):
         rows = [f"some words of text number {number}" for number in range(4)]
         regard.embed(pd.DataFrame({"a": rows, "b": rows}), model=str(tiny_bert_folder))
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_a_task_head_that_is_left_out_is_said_once(
+    call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], published: bool
+) -> None:
+    """A folder of `regard train`, and one of transformers with a classifier."""
+    folder = tmp_path / "classifier"
+    if published:
+        shutil.copytree(tiny_bert_folder, folder)
+        config = json.loads((folder / "config.json").read_bytes())
+        (folder / "config.json").write_text(json.dumps({**config, "architectures": ["BertForSequenceClassification"]}))
+        weights = load_file(folder / "model.safetensors")
+        save_file({**weights, "classifier.weight": torch.zeros(2, 32)}, folder / "model.safetensors")
+        (folder / "checksums.json").unlink()
+    else:
+        task = TextClassification(["bad", "good"])
+        encoder, tokenizer = regard.load(tiny_bert_folder)
+        model = EncoderWithHead.from_encoder(encoder, task).eval()
+        save_fine_tuned(FineTunedModel(task, model, tokenizer, 64), folder)
+    Path("in.txt").write_bytes(lines(*TEXTS))
+    capfd.readouterr()
+    assert call("in.txt", "--json", "--model", folder) == 0
+    printed = capfd.readouterr()
+    (note,) = json.loads(printed.out)["notes"]
+    assert "without the task head" in note
+    assert ("BertForSequenceClassification" if published else "classify") in note
+    assert sum("classifier" in line for line in printed.err.splitlines()) == 1
+    assert call("in.txt", "--json", "--restart") == 0
+    assert json.loads(capfd.readouterr().out)["notes"] == []

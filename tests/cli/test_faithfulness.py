@@ -75,7 +75,8 @@ def test_output_files(call: Callable[..., int], folders: Path, tmp_path: Path, c
     assert call("deciding", TEXT, "--output", str(tmp_path / "a.json")) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'a.json'}\n"
     expected = measure_faithfulness(probe_model(load_model(folders / "deciding"), TEXT)).to_dict()
-    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == json.loads(json.dumps(expected))
+    expected = {"generator": "Regard", **json.loads(json.dumps(expected))}
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == expected
     assert call("deciding", TEXT, "--output", str(tmp_path / "a.svg")) == 0
     assert "faithful (" in (tmp_path / "a.svg").read_text("utf-8")
 

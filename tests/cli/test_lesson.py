@@ -16,6 +16,7 @@ import pytest
 
 from regard.cli import lesson
 from regard.cli.app import run
+from regard.files.output_file import HTML_MARK
 from regard.lessons import reverse
 from regard.lessons.course.course import CHAPTERS
 
@@ -119,7 +120,7 @@ def test_invalid_input_is_an_error_before_training(
 @pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_leaves_the_old_page_and_no_process(jobs: str, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    page.write_text("old")
+    page.write_text(HTML_MARK)
     command = [sys.executable, "-m", "regard", "lesson", "reverse", *SMALL, "--epochs", "1000000", "--jobs", jobs]
     with subprocess.Popen(
         [*command, "--output", str(page)],
@@ -136,7 +137,7 @@ def test_ctrl_c_leaves_the_old_page_and_no_process(jobs: str, tmp_path: Path) ->
         assert process.wait(timeout=120) == 130
         assert process.stderr.read().splitlines() == ["interrupted"]  # ends when no child process holds it open
         assert process.stdout.read() == ""
-    assert page.read_text() == "old"
+    assert page.read_text() == HTML_MARK
     assert list(tmp_path.iterdir()) == [page]
 
 

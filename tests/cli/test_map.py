@@ -62,7 +62,8 @@ def test_json_with_a_random_sample(call: Call, tiny_bert_folder: Path, capsys: C
 
 def test_data_file(call: Call, capsys: Captured) -> None:
     assert call("plain.txt", "--output", "map.json", "--json") == 0
-    assert json.loads(Path("map.json").read_text(encoding="utf-8")) == json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
+    assert json.loads(Path("map.json").read_text(encoding="utf-8")) == {"generator": "Regard", **printed}
 
 
 def test_page(call: Call, capsys: Captured, page_built: None) -> None:

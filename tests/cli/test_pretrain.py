@@ -17,7 +17,7 @@ from regard.cli.app import run, verb_commands
 from regard.data.corpus import CorpusProgress
 from regard.errors import InputError
 from regard.training.pretraining import plan
-from tests.training.pretraining.runs import command, settings, story
+from tests.training.pretraining.runs import command, ignore_preparation, settings, story
 
 STORY = story()
 DOCUMENTS = STORY.split("\n\n")
@@ -60,12 +60,12 @@ def test_results_go_to_stdout_and_messages_to_stderr(capsys: Captured, monkeypat
     assert words.startswith("tokens: loss ") and words.endswith("%")
     assert pairs.startswith("next sentence: loss 0.")
     lines = error.splitlines()
-    assert lines[0] == "training a wordpiece vocabulary of 120 entries"
+    assert lines[0] == "training a wordpiece vocabulary of at most 120 entries"
     assert lines[1].startswith("corpus: 120 documents, ")
-    assert lines[2].startswith("plan: 12 steps in ") and "tokens/s (MFU 0." in lines[2]
-    assert lines[3].startswith("      3,072 tokens, 0.")
-    assert [line.split("  ")[0] for line in lines[4:] if "held-out" not in line] == [f"step {k}" for k in range(1, 13)]
-    assert "step 6, held-out text: tokens: loss " in error and "s left" in lines[5]
+    assert lines[3].startswith("plan: 12 steps of ") and "tokens/s (MFU 0." in lines[3]
+    assert lines[4].startswith("      3,072 tokens, 0.")
+    assert [line.split("  ")[0] for line in lines[5:] if "held-out" not in line] == [f"step {k}" for k in range(1, 13)]
+    assert "step 6, held-out text: tokens: loss " in error and "s left" in lines[6]
 
 
 def test_one_json_document(capsys: Captured) -> None:
@@ -111,7 +111,8 @@ def test_a_run_is_resumed_with_its_own_settings(capsys: Captured) -> None:
     assert "continue it with --resume" in capsys.readouterr().err
 
 
-def test_a_budget_overrides_the_settings_file(folder: Path, capsys: Captured) -> None:
+def test_a_budget_overrides_the_settings_file(folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    ignore_preparation(monkeypatch)
     given = [value for value in settings() if not value.startswith("schedule.")]
     (folder / "settings.toml").write_text("[schedule]\nmax_steps = 1000000\n")
     arguments = [part for value in given for part in ("--set", value)]
@@ -132,7 +133,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "latin-1": ({"corpus": "latin.txt"}, [], "latin.txt line 2: byte 8 of the line, 0xe9, is not UTF-8; convert the"),
     "utf-16": ({"corpus": "utf16.txt"}, [], "utf16.txt line 1: this is UTF-16, expected UTF-8; convert it: iconv"),
     "vocabulary": (
-        {"vocabulary_vocab_size": 5000},
+        {"vocabulary_vocab_size": 5000, "vocabulary_exact": "true"},
         [],
         "a vocabulary of 5,000 entries was requested, but this text supports 126 (pieces that occur at least 2 times)",
     ),
@@ -197,17 +198,42 @@ def test_an_error_can_be_corrected_in_the_same_folder(name: str) -> None:
 
 @pytest.mark.parametrize(("family", "least"), [("bert", 0), ("elmo", 0), ("gpt", 257), ("t5", 358)])
 def test_the_size_suggested_by_an_error_works(family: str, least: int, capsys: Captured) -> None:
-    assert call(family=family, vocabulary_vocab_size=5000) == 2
+    assert call(family=family, vocabulary_vocab_size=5000, vocabulary_exact="true") == 2
     error = capsys.readouterr().err
     named = re.search(r"give more text.*: --set (vocabulary\.vocab_size)=(\d+)$", error.strip())
     assert named is not None and int(named[2]) > least
-    assert call(family=family, vocabulary_vocab_size=int(named[2]) + 1) == 2
+    assert call(family=family, vocabulary_vocab_size=int(named[2]) + 1, vocabulary_exact="true") == 2
     assert call(family=family, vocabulary_vocab_size=10) == 2
     few = re.search(r": --set vocabulary\.vocab_size=(\d+)$", capsys.readouterr().err.strip())
     assert few is not None and (int(few[1]) == least or not least)
     assert call(family=family, vocabulary_vocab_size=int(few[1]) - 1) == 2
     assert call(family=family, vocabulary_vocab_size=int(few[1]), schedule_max_steps=1, output="few") == 0
-    assert call(family=family, vocabulary_vocab_size=int(named[2]), schedule_max_steps=1) == 0
+    more = {"vocabulary_vocab_size": int(named[2]), "vocabulary_exact": "true"}
+    assert call(family=family, schedule_max_steps=1, **more) == 0
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt", "t5", "elmo", "electra"])
+def test_a_vocabulary_size_is_an_upper_bound(family: str, capsys: Captured) -> None:
+    assert call(family=family, vocabulary_vocab_size=5000, schedule_max_steps=1) == 0
+    error = capsys.readouterr().err
+    said = re.search(r"the vocabulary has ([\d,]+) entries: the text supports no more", error)
+    assert "vocabulary of at most 5,000 entries" in error and said is not None
+    assert json.loads(Path("run/config.json").read_text())["vocab_size"] == int(said[1].replace(",", ""))
+
+
+def test_fitted_settings_are_saved_and_resumed(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = ["--device", "cpu", "--set", "schedule.max_steps=1", "--set", "objective.sentence_pairs=order"]
+    short += ["--set", "data.tokens_per_batch=256"]
+    base = ["pretrain", "bert", "-c", "story.txt", "-o", "run", *short]
+    assert run(base, registers=verb_commands()) == 0
+    assert "model.hidden_size=128" in capsys.readouterr().err
+    saved = Path("run/config.toml").read_text()
+    assert "hidden_size = 128" in saved and "tokens_per_batch = 256" in saved
+    monkeypatch.setattr("regard.training.pretraining.fit.SHAPES", ((64, 1),))  # as on another machine
+    Path("more.toml").write_text("[optimizer]\nlearning_rate = 0.002\n")
+    for more in ([], ["--config", "more.toml"]):
+        assert run([*base, "--resume", *more], registers=verb_commands()) == 0, capsys.readouterr().err
+    assert Path("run/config.toml").read_text() == saved
 
 
 def test_the_error_for_an_unreadable_file_does_not_suggest_a_size(capsys: Captured) -> None:

@@ -148,6 +148,7 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     ],
     "map": [(0, [ROWS, "--model", BERT]), (2, [EVIL, "--model", BERT])],
     "models": [(2, [EVIL])],
+    "version": [(2, [EVIL])],
 }
 
 
@@ -251,7 +252,7 @@ def _register(verb: str) -> Register:
     name = "corpus_build" if verb == "corpus" else verb.replace("-", "_")
     if name in DEFINED and name not in REGISTERS:
         return lambda app: register_verb(app, find(name))
-    return REGISTERS["lesson" if verb == "tour" else verb]
+    return REGISTERS[{"tour": "lesson", "version": "app"}.get(verb, verb)]
 
 
 def call(verb: str, code: int, arguments: list[str]) -> int:

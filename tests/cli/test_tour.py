@@ -16,6 +16,7 @@ import pytest
 
 from regard.cli import lesson
 from regard.cli.app import run
+from regard.files.output_file import HTML_MARK
 from regard.lessons import reverse, tour
 
 Captured = pytest.CaptureFixture[str]
@@ -128,7 +129,7 @@ sys.exit(run(["tour", "--output", sys.argv[1]], registers=[lesson.register]))
 @pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_leaves_the_old_page_and_no_other_file(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    page.write_text("old")
+    page.write_text(HTML_MARK)
     command = [sys.executable, "-c", LOUD, str(page)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None and process.stdout is not None
@@ -138,7 +139,7 @@ def test_ctrl_c_leaves_the_old_page_and_no_other_file(tmp_path: Path) -> None:
         assert process.wait(timeout=120) == 130
         assert process.stderr.read().splitlines()[-1] == "interrupted"
         assert process.stdout.read() == ""
-    assert page.read_text() == "old"
+    assert page.read_text() == HTML_MARK
     assert list(tmp_path.iterdir()) == [page]
 
 

@@ -15,7 +15,18 @@ from regard.cli.app import run, verb_commands
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
-QUICK = ("--set", "training.num_epochs=2", "--set", "training.batch_size=4", "--device", "cpu")
+QUICK = tuple(
+    [
+        "--set",
+        "training.baseline=false",
+        "--set",
+        "training.num_epochs=2",
+        "--set",
+        "training.batch_size=4",
+        "--device",
+        "cpu",
+    ]
+)
 REVIEWS = [("the film is good", "pos"), ("it was dull", "neg"), ("we love it", "pos"), ("a bad day", "neg")] * 6
 
 
@@ -76,7 +87,7 @@ def test_ulmfit_unfreezes_layers_gradually(
     assert training["layerwise_lr_decay"] == pytest.approx(1 / 2.6, abs=1e-4) and training["unfreeze"] == 0.5
     # 12 steps; of two layers and embeddings one begins every second step.
     assert "of 12: task head at 1, layer 2 at 3, layer 1 at 5, embeddings at 7\n" in error
-    assert "rates: task head 0.0009, layer 2 0.00035, layer 1 0.00013, embeddings 5.1e-05\n" in error
+    assert "rates: task head 0.0006, layer 2 0.00023, layer 1 8.9e-05, embeddings 3.4e-05\n" in error
     assert call("train", "classify", *options, "-o", tmp_path / "other", "--frozen") == 2
     assert "--ulmfit trains all layers in the end, --frozen none of them" in capsys.readouterr().err
 

@@ -192,6 +192,11 @@ def test_an_existing_file_is_read(call: Call, trained: dict[str, Path], tmp_path
     assert "is not UTF-8" in error and "single word" not in error
 
 
+def test_paragraphs_stay_paragraphs(call: Call, trained: dict[str, Path], capsys: Captured) -> None:
+    assert call("translate", trained["transformer"], "The dog eats.\n\nThe cat eats.") == 0
+    assert capsys.readouterr().out.count("\n\n") == 1
+
+
 def test_several_translations(call: Call, trained: dict[str, Path], files: Path, capsys: Captured) -> None:
     options = ["--num-beams", 3, "--num-return-sequences", 2, "--device", "cpu"]
     assert call("translate", trained["lstm"], files / "input.txt", *options) == 0

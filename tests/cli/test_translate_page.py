@@ -21,7 +21,7 @@ from regard.inference.translation.translator import (
     load_translator,
     save_translator,
 )
-from regard.interpret.translation import MAX_SOURCE_TOKENS, translate_in_steps
+from regard.interpret.translation import translate_in_steps
 from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model
 from regard.verbs import find
@@ -98,7 +98,6 @@ def test_translations_that_a_page_cannot_show(folder: Path, tmp_path: Path, caps
     for source, message in (
         (tmp_path / "two.txt", "--steps is for one text, and the input has several; give one line"),
         (tmp_path / "none.txt", "none.txt is empty"),
-        ("Hund " * MAX_SOURCE_TOKENS, f"expected at most {MAX_SOURCE_TOKENS}"),
         (" ", "the text is empty"),
     ):
         assert call(folder, source, "--steps", "--output", page) == 2

@@ -199,3 +199,21 @@ def test_errors_of_the_caller_propagate(tmp_path: Path) -> None:
 def test_suffix_ignores_the_compression() -> None:
     names = ["train.TSV.gz", "a.csv.zip", "a.jsonl", "a.gz", "-", "a.tar"]
     assert [content_suffix(name) for name in names] == [".tsv", ".csv", ".jsonl", "", "", ".tar"]
+
+
+@pytest.mark.parametrize("content", [b"one\rtwo\rthree\r", b"text,label\ra,b", "\ufeffPeter B-PER\r\rO".encode()])
+@pytest.mark.parametrize("encoding", [None, "utf-16"])
+def test_a_classic_mac_file_gets_advice_that_fits(tmp_path: Path, content: bytes, encoding: str | None) -> None:
+    path = tmp_path / "mac.txt"
+    path.write_bytes(content if encoding is None else content.decode("utf-8-sig").encode(encoding))
+    with (
+        pytest.raises(InputError, match=r"mac.txt: .*carriage return.*tr '\\r' '\\n' < .*mac.txt > NEW"),
+        open_text(path, encoding) as opened,
+    ):
+        list(opened)
+
+
+def test_a_carriage_return_in_a_file_with_lines_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"50%\r100%\ndone\r")
+    assert lines(path) == ["50%\r100%", "done"]

@@ -341,3 +341,35 @@ def test_sentiment_dataset(shared_data: Callable[[str], Path]) -> None:
     rows = read(shared_data("sst2/train.tsv"))
     assert len(rows) == 6920
     assert rows[0][1].startswith("a stirring , funny")
+
+
+REPEATED = "text,text,label,\nfirst one,second one,pos,x\na dog,a cat,neg,y\n"
+
+
+def test_columns_of_one_name_are_renamed_with_a_note(write: Write) -> None:
+    rows = open_rows(write("a.csv", REPEATED))
+    assert rows.columns == ("text", "text_2", "label", "")
+    assert "the second column 'text' is read as 'text_2'" in rows.description
+    first = next(iter(rows))
+    assert first.texts == ("first one",)
+    assert first.values == {"text": "first one", "text_2": "second one", "label": "pos", "": "x"}
+    assert read(write("b.csv", REPEATED), "text_2") == [(2, "second one"), (3, "a cat")]
+    taken = open_rows(write("c.csv", "text,text_2,text,text,,\na,b,c,d,e,f\n"))
+    assert taken.columns == ("text", "text_2", "text_3", "text_4", "", "column_2")
+
+
+def test_a_renamed_column_is_named_in_the_description_of_examples(write: Write) -> None:
+    found = read_text_examples(write("a.csv", REPEATED), task="classify", columns=["text_2", "label"])
+    assert [example.text for example in found.examples] == ["second one", "a cat"]
+    assert "the second column 'text' is read as 'text_2'" in found.description
+
+
+def test_frames_and_parquet_with_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    frame = pd.DataFrame([["a", "b"]], columns=["text", "text"])
+    with pytest.raises(InputError, match="two columns named 'text'; rename one"):
+        open_rows(frame)
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet has two columns named 'text'; rename one"):
+        list(open_rows(tmp_path / "a.parquet"))

@@ -27,7 +27,7 @@ DECK_IDS = (
 
 def test_the_ids_are_those_of_the_deck(shared_data: Callable[[str], Path]) -> None:
     rows, vocab = shared_data("sst2/train.tsv"), shared_data("vocab-bert-base-uncased/vocab.txt")
-    result = regard.tokenize(str(rows), vocab=vocab, limit=2000)
+    result = regard.tokenize(rows, vocab=vocab, limit=2000)
     for text, printed in zip(result.texts[:5], DECK_IDS, strict=True):
         assert ", ".join(map(str, text.ids)).startswith(printed)
     assert (result.num_texts, result.longest, result.vocab_size) == (2000, 59, 30522)

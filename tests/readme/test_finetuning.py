@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from regard.cli.app import run
+from regard.tasks.registry import TASKS
 from regard.training.pretraining import plan
 from tests.training.pretraining.runs import settings, story
 
@@ -70,6 +71,8 @@ def test_the_commands_and_the_python_run(
             words += small
         if words[0] == "train" and words[1] != "distill" and "--model" not in words:
             words += ["--model", str(tiny_bert_folder)]
+        if words[0] == "train" and words[1] in TASKS:
+            words += ["--set", "training.min_steps=3"]  # a model that is too small to learn in 60 steps
         assert run(words) == 0, (command, capsys.readouterr().err)
         assert capsys.readouterr().out
     (block,) = re.findall(r"```python\n(.*?)```", TUTORIAL, re.DOTALL)

@@ -1,142 +1,134 @@
-"""Runs the README: its Python code with a tiny model, and its commands with their options."""
+"""Runs the README as printed: its commands in a copy of examples/, its Python, and the rows of its table."""
 
 from __future__ import annotations
 
-import csv
-import lzma
+import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 import torch
 
-from regard.nn.recording import ablate_heads
+import regard
+from regard.cli.app import run
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^    (regard .*)$", README, re.MULTILINE)
+ROWS = [row.split(" | ")[1:] for row in re.findall(r"^\| (.* \| `regard .*) \|$", README, re.MULTILINE)]
+TABLE = [cells[0].strip("`") for cells in ROWS]
+BLOCKS = re.findall(r"^    (regard .*)$", README, re.MULTILINE)
+INLINE = re.findall(r"^`(regard embed [^`]*)`", README, re.MULTILINE)
+COMMANDS = [*dict.fromkeys([*TABLE, *BLOCKS, *INLINE])]  # each once, in an order in which they find their files
+SERVERS = ("serve", "studio")
 TEXTS = ["a fine day", "a bad day", "a good film", "a bad film"] * 3
 
 
-def test_the_python_runs(
-    tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page_built: None
-) -> None:
+def uses_pretraining(command: str) -> bool:
+    return "my-gpt" in command
+
+
+def is_server(command: str) -> bool:
+    return command.split()[1] in SERVERS
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Path:
+    """A copy of examples/ beside the documentation, as in a clone."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (tmp_path / "docs").mkdir()
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+        shutil.copy(page, tmp_path / page.relative_to(ROOT))
+    monkeypatch.chdir(tmp_path / "examples")
+    return tmp_path / "examples"
+
+
+@pytest.mark.timeout(900)  # a minute of computation
+def test_the_commands_run(folder: Path, page_built: None, capsys: pytest.CaptureFixture[str]) -> None:
+    """Then the Python of the table, with the model that the command has fine-tuned."""
+    assert len(TABLE) == 17 and len(INLINE) == 1
+    for command in COMMANDS:
+        if uses_pretraining(command) or is_server(command) or "--engine ray" in command:
+            continue
+        assert run(shlex.split(command)[1:]) == 0, (command, capsys.readouterr().err)
+        assert capsys.readouterr().out, command
+    names = [re.search(r" --(?:output|report) (\S+)", command) for command in COMMANDS if not uses_pretraining(command)]
+    for name in names:
+        assert name is None or name[1] == "vectors" or Path(name[1]).exists(), name
+    answers = Path("answers.csv").read_text(encoding="utf-8").splitlines()
+    assert answers[0].startswith("row,line,id,date,label,probability") and len(answers) == 11
+    assert '"view":' in Path("compared.html").read_text(encoding="utf-8")
+    check_the_python_of_the_table()
+
+
+def check_the_python_of_the_table() -> None:
+    frame = pandas.read_csv("reviews.csv", sep=";", encoding="utf-8-sig")
+    variables: dict[str, Any] = {
+        "regard": regard,
+        "texts": Path("reviews.txt").read_text(encoding="utf-8").splitlines(),
+        "frame": frame,
+        "more": pandas.read_csv("more.csv"),
+        "new": pandas.read_csv("new.csv"),
+    }
+    for _, code in ROWS:
+        line = code.strip("`")
+        if line.startswith("regard.pretrain("):
+            continue
+        if line.startswith("model = regard.fit("):  # the same training as that of the command, shortened
+            line = line.replace("regard.fit(frame,", "regard.fit(frame[:24], epochs=1, split='70/30',")
+        exec(compile(line, "README.md", "exec"), variables)
+
+
+def test_the_pretraining_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commands = [command for command in COMMANDS if uses_pretraining(command)]
+    assert [command.split()[1] for command in commands] == ["pretrain", "pretrain", "generate", "perplexity", "score"]
+    size = sum(path.stat().st_size for pattern in ("../docs/*.md", "../*.md") for path in folder.glob(pattern))
+    assert 300_000 < size < 600_000
+    for command in commands:
+        assert run(shlex.split(command)[1:]) == 0, (command, capsys.readouterr().err)
+        out, error = capsys.readouterr()
+        assert out
+        if command == commands[0]:
+            assert "settings for a CPU" in error and "plan: " in error
+            log = [json.loads(line) for line in Path("my-gpt/events.jsonl").read_text().splitlines()]
+            losses = [event["loss"] for event in log if event["type"] == "step"]
+            assert losses[-1] < losses[0]
+        if command == commands[1]:  # it is finished
+            assert "plan: " not in error
+
+
+def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page_built: None) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(blocks) == 3
     names: dict[str, Any] = {"texts": TEXTS, "labels": [1, 0, 1, 0] * 3}
     for block in blocks:
-        # The tiny model has two layers; the README names a layer and a head of a larger model.
-        code = block.replace("path/to/bert", str(tiny_bert_folder)).replace("(3, 1)", "(2, 1)")
-        exec(compile(code, "README.md", "exec"), names)
+        exec(compile(block, "README.md", "exec"), names)
     assert (tmp_path / "attention.html").stat().st_size > 100_000
     assert names["classifier"].predict(TEXTS).shape == (len(TEXTS),)
     model, changed = names["model"], names["changed"]
     plain = model(names["ids"])
     assert changed.shape == plain.shape and not torch.equal(changed, plain)
-    assert ablate_heads([(2, 1)]).heads == {(2, 1)}
 
 
-def test_the_pretraining_commands_run(tmp_path: Path) -> None:
-    """Runs the commands in order with the same options, fewer steps and a smaller model."""
-    (tmp_path / "articles").mkdir()
-    lines = [
-        f"{a} {b} in the {c}."
-        for a in ("a dog", "the cat", "one bird")
-        for b in ("sat", "ran")
-        for c in ("sun", "wood")
-    ]
-    documents = ["\n".join([*lines[n:], *lines[:n]] * 4) for n in range(len(lines))]
-    (tmp_path / "articles" / "a.txt").write_text("\n\n".join(documents), encoding="utf-8")
-    (tmp_path / "books.txt.xz").write_bytes(lzma.compress("\n\n".join(documents).encode()))
-    (tmp_path / "README.md").write_text(lines[0], encoding="utf-8")
-    shape = {
-        "hidden_size": 16,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "num_hidden_layers": 1,
-        "max_position_embeddings": 64,
-    }
-    small = [f"model.{key}={value}" for key, value in shape.items()]
-    small += ["data.max_length=32", "data.tokens_per_batch=128", "schedule.budget=", "schedule.max_steps=2"]
-    verbs = ("pretrain", "fill", "next", "perplexity", "generate", "score", "cost")
-    commands = [c for c in COMMANDS if c.split()[1] in verbs]
-    assert len(commands) == 10
-    for command in commands:
-        words = shlex.split(command)
-        if words[1] == "pretrain" and "--resume" not in words:
-            words += ["--set", f"vocabulary.vocab_size={50 if words[2] == 'bert' else 270}"]
-            words += [word for setting in small for word in ("--set", setting)]
-            if "--budget" in words:
-                del words[words.index("--budget") : words.index("--budget") + 2]
-        words = [str(ROOT / word) if word.startswith("configs/") else word for word in words]
-        done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, (command, done.stderr)
-        assert done.stdout
+@pytest.mark.parametrize("command", [command for command in COMMANDS if is_server(command)])
+def test_the_options_of_servers_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """That they serve is tested in tests/server."""
+    assert run([*shlex.split(command)[1:], "--help"]) == 0
+    assert all(word in capsys.readouterr().out for word in command.split() if word.startswith("--"))
 
 
-def test_the_commands_from_a_file_to_answers_run(tiny_bert_folder: Path, tmp_path: Path) -> None:
-    """Runs the commands in order on the reviews of the examples, with the tiny model."""
-    reviews = (ROOT / "examples" / "reviews.csv").read_text(encoding="utf-8-sig")
-    with open(ROOT / "examples" / "reviews.csv", encoding="utf-8-sig", newline="") as file:
-        labeled = [row for row in csv.DictReader(file, delimiter=";") if row["sentiment"]]
-    for name in ("reviews.csv", "new.csv"):
-        (tmp_path / name).write_text(reviews, encoding="utf-8")
-    with open(tmp_path / "more.csv", "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, labeled[0])
-        writer.writeheader()
-        writer.writerows(labeled)
-    section = README.partition("## From a file to answers")[2].partition("## Serve")[0]
-    commands = re.findall(r"^    (regard .*)$", section, re.MULTILINE)
-    assert len(commands) == 5
-    for command in commands:
-        words = shlex.split(command)
-        if words[1] in ("index", "train"):  # the others have the model of the folder
-            words += ["--model", str(tiny_bert_folder)]
-        done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0 and done.stdout, (command, done.stdout, done.stderr)
-    answers = (tmp_path / "answers.csv").read_text(encoding="utf-8")
-    assert answers.startswith("row,line,id,date,label,probability")
-    assert len(list(csv.reader(answers.splitlines()))) >= 102
-
-
-def test_the_translation_commands_run(tmp_path: Path) -> None:
-    """Runs the commands with a smaller model and one epoch."""
-    words = {"a": "ein", "man": "mann", "dog": "hund", "sleeps": "schläft", "runs": "läuft"}
-    source = [
-        f"a {who} {does} in a {where}" for who in ("man", "dog") for does in ("sleeps", "runs") for where in "xyz"
-    ]
-    for name in ("train", "val"):
-        (tmp_path / f"{name}.en").write_text("".join(f"{one}\n" for one in source * 4))
-        target = (" ".join(words.get(word, word) for word in one.split()) for one in source * 4)
-        (tmp_path / f"{name}.de").write_text("".join(f"{one}\n" for one in target), encoding="utf-8")
-    small = [
-        "model.hidden_size=16",
-        "model.num_attention_heads=2",
-        "model.intermediate_size=32",
-        "model.num_hidden_layers=1",
-        "training.num_epochs=1",
-    ]
-    commands = [c for c in COMMANDS if c.startswith(("regard train translate", "regard translate"))]
-    assert len(commands) == 3
-    for command in commands:
-        given = shlex.split(command)
-        if given[1] == "train":
-            given += [word for setting in (*small, "vocabulary.vocab_size=280") for word in ("--set", setting)]
-        done = subprocess.run([sys.executable, "-m", *given], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, (command, done.stderr)
-    assert (tmp_path / "alignments.json").stat().st_size > 0
-
-
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.split()[1] in ("lesson", "senses", "lens")])
-def test_lessons_run(command: str, tmp_path: Path) -> None:
-    given = [sys.executable, "-m", *shlex.split(command)]
-    done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and done.stdout, done.stderr
+@pytest.mark.slow
+def test_the_command_on_ray_runs(folder: Path) -> None:
+    (command,) = (command for command in COMMANDS if "--engine ray" in command)
+    words = [sys.executable, "-m", *shlex.split(command)]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_figure_is_filled_in() -> None:
@@ -148,14 +140,7 @@ def test_linked_files_and_pictures_exist() -> None:
         assert (ROOT / target).exists(), target
 
 
-def test_the_interpretation_commands_run(tmp_path: Path) -> None:
-    commands = [c for c in COMMANDS if c.split()[1] in ("look", "compare", "figure", "ablate")]
-    assert len(commands) == 4 and "regard studio" in COMMANDS
-    for command in commands:
-        words = shlex.split(command)
-        done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, (command, done.stderr)
-        if "--output" in words:
-            assert '"view":' in (tmp_path / words[-1]).read_text(encoding="utf-8")
-        else:
-            assert done.stdout
+def test_the_words_and_lines_are_those_of_a_product() -> None:
+    assert not re.search(r"\b(decks?|lectures?|errat(a|um)|slides?)\b", README, re.IGNORECASE)
+    long = [line for line in README.splitlines() if len(line) > 122 and not line.startswith("|")]
+    assert long == []

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import regard
+from regard.cancellation import Cancelled, check_cancelled
 from regard.generation_config import GenerationConfig
 from regard.interpret.generation import CandidateRecorder, Generation, generate
-from regard.server.request_queue import ClientDisconnected, check_connected
 
 __all__ = ["PROMPT", "Gate", "candidate_cells", "generated", "token_texts", "visible"]
 
@@ -37,8 +37,8 @@ class Gate:
     def wait(self) -> None:
         while not self.opened.wait(0.02):
             try:
-                check_connected()
-            except ClientDisconnected:
+                check_cancelled()
+            except Cancelled:
                 self.left.set()
                 raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,12 +13,14 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.applications import Starlette
 
+from regard.cancellation import Cancelled, check_cancelled
 from regard.server import connection
 from regard.server.connection import BodyReader
 from regard.server.model_registry import ModelRegistry
+from regard.server.studio import Studio
 from tests.server.conftest import TOKEN, create_app, run_verb_stub
 
-HEAD = "POST /v1/echo HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+HEAD = "POST /v1/fill HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 SIGNED = f"{HEAD}Authorization: Bearer {TOKEN}\r\n"
 
 
@@ -45,7 +48,7 @@ def send(address: str, content: str | bytes) -> tuple[int, str]:
 def studio(run_app: Callable[[Starlette], str]) -> str:
     app = create_app(
         ModelRegistry([]),
-        run_verb=run_verb_stub(echo=lambda studio, arguments: dict(arguments)),
+        run_verb=run_verb_stub(fill=lambda studio, arguments: dict(arguments)),
         body_reader=BodyReader(timeout=0.3),
     )
     return run_app(app)
@@ -118,6 +121,108 @@ def test_a_request_that_is_not_http_gets_400(studio: str, content: str) -> None:
     assert send(studio, content)[0] == 400
 
 
+AMBIGUOUS = {
+    "length and encoding": f"{SIGNED}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n",
+    "encoding and length": f"{SIGNED}Transfer-Encoding: chunked\r\nContent-Length: 12\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n",
+    "two lengths": f"{SIGNED}Content-Length: 2\r\nContent-Length: 2\r\n\r\n{{}}",
+    "a list of lengths": f"{SIGNED}Content-Length: 2, 2\r\n\r\n{{}}",
+    "two encodings": f"{SIGNED}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n",
+    "chunked twice": f"{SIGNED}Transfer-Encoding: chunked, chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n",
+    "an unknown encoding": f"{SIGNED}Transfer-Encoding: xchunked\r\nContent-Length: 2\r\n\r\n{{}}",
+    "a space before the colon": f"{SIGNED}Content-Length : 2\r\n\r\n{{}}",
+    "a folded header": f"{SIGNED}X-Note: one\r\n two\r\nContent-Length: 2\r\n\r\n{{}}",
+    "a folded length": f"{SIGNED}Content-Length:\r\n\t2\r\n\r\n{{}}",
+    "a fold before the first header": f"{SIGNED}Content-Length: 2\r\n\r\n{{}}".replace("\r\n", "\r\n ", 1),
+    "line feeds": f"{SIGNED}Content-Length: 2\r\n\r\n".replace("\r\n", "\n") + "{}",
+    "one line feed": f"{SIGNED}X-Note: one\nContent-Length: 2\r\n\r\n{{}}",
+    "a line feed after the request line": f"{SIGNED}Content-Length: 2\r\n\r\n{{}}".replace("\r\n", "\n", 1),
+    "a blank line of a line feed": f"{SIGNED}Content-Length: 2\r\n\n{{}}",
+    "a line feed before the request": f"\n{SIGNED}Content-Length: 2\r\n\r\n{{}}",
+    "a carriage return in a header": f"{SIGNED}X-Note: one\rtwo\r\nContent-Length: 2\r\n\r\n{{}}",
+    "a chunk that ends with a line feed": f"{SIGNED}Transfer-Encoding: chunked\r\n\r\n2\n{{}}\r\n0\r\n\r\n",
+    "chunks that end with a line feed": f"{SIGNED}Transfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\n",
+    "a trailer with a line feed": f"{SIGNED}Transfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\nX: y\n\r\n",
+    "a folded trailer": f"{SIGNED}Transfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\nX: y\r\n z\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("content", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
+@pytest.mark.parametrize("pieces", [False, True], ids=["at once", "byte by byte"])
+def test_a_request_that_proxies_may_read_otherwise_gets_400_and_the_connection_ends(
+    studio: str, content: str, pieces: bool
+) -> None:
+    """What follows it must not be answered: a proxy may take it for a part of the first request's body."""
+    after = f"{SIGNED}Content-Length: 2\r\n\r\n{{}}"
+    with connect(studio) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        whole = (content + after).encode("latin-1")
+        for start in range(0, len(whole), 1 if pieces else len(whole)):
+            client.sendall(whole[start : start + (1 if pieces else len(whole))])
+        status, received = read_response(client)
+    assert status == 400 and received.count("HTTP/1.1") == 1 and "connection: close" in received
+
+
+def test_chunks_and_trailers_are_read(studio: str) -> None:
+    body = 'Transfer-Encoding: chunked\r\n\r\n4;name=value\r\n{"a"\r\n4\r\n: 1}\r\n0\r\nX-Checksum: 1\r\n\r\n'
+    status, received = send(studio, f"{SIGNED}Connection: close\r\n{body}")
+    assert status == 200 and received.endswith('{"a":1}')
+
+
+@pytest.mark.parametrize("close", ["Connection: close\r\n", ""])
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_a_client_that_half_closes_gets_its_answers(studio: str, close: str, version: str) -> None:
+    request = f"{SIGNED}{close}Content-Length: 8\r\n\r\n".replace("HTTP/1.1", f"HTTP/{version}")
+    count = 2 if not close and version == "1.1" else 1  # also a request that was sent with the first
+    with connect(studio) as client:
+        client.sendall("".join(f'{request}{{"a": {number}}}' for number in range(count)).encode())
+        client.shutdown(socket.SHUT_WR)
+        status, received = read_response(client)
+    assert status == 200 and received.count("200 OK") == count
+    assert all(f'{{"a":{number}}}' in received for number in range(count))
+
+
+def test_a_client_that_half_closes_is_told_that_the_server_still_computes(
+    run_app: Callable[[Starlette], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 Continue, which every client skips: if it has left instead, the network answers with a reset."""
+    monkeypatch.setattr(connection, "PROBE_SECONDS", 0.02)
+    address, go_on, left = _run_waiting(run_app)
+    with connect(address) as client:
+        client.sendall(f"{SIGNED}Content-Length: 2\r\n\r\n{{}}".encode())
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(4096).startswith(b"HTTP/1.1 100 Continue\r\n\r\n")
+        go_on.set()
+        received = read_response(client)[1]
+    assert received.count("HTTP/1.1 200 OK") == 1 and received.endswith("{}") and not left.is_set()
+
+
+def test_a_client_that_leaves_is_noticed_while_the_server_computes(
+    run_app: Callable[[Starlette], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "PROBE_SECONDS", 0.02)
+    address, _, left = _run_waiting(run_app)
+    with connect(address) as client:
+        client.sendall(f"{SIGNED}Content-Length: 2\r\n\r\n{{}}".encode())
+    assert left.wait(30)
+
+
+def _run_waiting(run_app: Callable[[Starlette], str]) -> tuple[str, threading.Event, threading.Event]:
+    """A studio with a verb that computes until the first event is set; the second is set when its client leaves."""
+    go_on, left = threading.Event(), threading.Event()
+
+    def compute(studio: Studio, arguments: object) -> dict[str, object]:
+        end = time.monotonic() + 30
+        while not go_on.wait(0.01) and time.monotonic() < end:
+            try:
+                check_cancelled()
+            except Cancelled:
+                left.set()
+                raise
+        return {}
+
+    return run_app(create_app(ModelRegistry([]), run_verb=run_verb_stub(fill=compute))), go_on, left
+
+
 def test_too_many_connections_get_429_with_retry_after(studio: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
     whole = f"{SIGNED}Connection: close\r\nContent-Length: 2\r\n\r\n{{}}"
@@ -130,7 +235,7 @@ def test_too_many_connections_get_429_with_retry_after(studio: str, monkeypatch:
 
 
 def test_request_bodies_share_a_memory_limit(run_app: Callable[[Starlette], str]) -> None:
-    run = run_verb_stub(echo=lambda studio, arguments: dict(arguments))
+    run = run_verb_stub(fill=lambda studio, arguments: dict(arguments))
     address = run_app(create_app(ModelRegistry([]), run_verb=run, body_reader=BodyReader(max_in_flight=1000)))
     body = json.dumps({"a": "b" * 2000})
     assert send(address, f"{SIGNED}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}")[0] == 429
@@ -143,7 +248,7 @@ def test_a_client_that_does_not_read_is_disconnected(
     run_app: Callable[[Starlette], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "WRITE_SECONDS", 0.3)
-    run = run_verb_stub(echo=lambda studio, arguments: {"a": "b" * 50_000_000})
+    run = run_verb_stub(fill=lambda studio, arguments: {"a": "b" * 50_000_000})
     address = run_app(create_app(ModelRegistry([]), run_verb=run))
     with connect(address) as client:
         client.sendall(f"{SIGNED}Content-Length: 2\r\n\r\n{{}}".encode())

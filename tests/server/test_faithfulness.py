@@ -209,7 +209,7 @@ def test_the_route_accepts_valid_and_rejects_invalid_arguments(client: TestClien
     assert request_faithfulness(client, model=folders["honest"], text=TEXT, layer="-1")["layer"] == 1
     for arguments, error in (
         ({"model": folders["honest"], "text": "good"}, "the tests need 5 or more"),
-        ({"model": folders["honest"], "text": TEXT, "layer": "x"}, "layer is 'x'; expected a valid integer"),
+        ({"model": folders["honest"], "text": TEXT, "layer": "x"}, "layer is 'x'; expected a whole number"),
         ({"model": folders["honest"], "text": TEXT, "layer": "4"}, "no layer 4: this model has one layer, number 1"),
         ({"model": folders["honest"], "text": TEXT, "label": "neutral"}, "unknown label 'neutral'"),
         ({"model": folders["honest"], "text": TEXT, "text_b": "b"}, "classify reads one text"),

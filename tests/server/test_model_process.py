@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -13,16 +15,20 @@ import pytest
 
 import regard
 from regard.errors import RegardError
+from regard.server import model_process
 from regard.server.model_process import ModelProcess
 from regard.server.request_errors import RequestError
 from regard.server.served_models import ModelOptions, ServedModels, model_ids
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
+from regard.tasks.text_classification import TextClassification
 from tests.server.coroutines import run_coroutine
 
 OPTIONS = {"threads": 1, "device": "cpu", "precision": None, "max_batch_tokens": 0}
 
 
 def setup(name: str, path: str) -> dict[str, Any]:
-    return {"name": name, "path": path, "paths": {name: path}, **OPTIONS}
+    return {"name": name, "path": path, "paths": {name: path}, "lane": "serving", **OPTIONS}
 
 
 def embedding(*texts: str) -> dict[str, Any]:
@@ -134,6 +140,45 @@ def test_a_stuck_process_is_started_again(
     assert events == ["model_started", "model_stuck", "model_ended", "model_started"]
 
 
+def test_an_idle_process_that_has_grown_too_large_is_replaced(
+    tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that serves ends when its successor is ready: every request is answered. One for verbs ends at once."""
+    monkeypatch.setattr(model_process, "CHECK_SECONDS", 0.05)
+    events: list[str] = []
+
+    async def run() -> None:
+        models = ServedModels(
+            [f"tiny={tiny_bert_folder}"],
+            ModelOptions(threads=1, device="cpu"),
+            stuck_seconds=60,
+            on_event=lambda event: events.append(str(event["event"])),
+        )
+        await models.start()
+        try:
+            async with asyncio.timeout(60):
+                first = models.processes["tiny"]
+                monkeypatch.setattr(model_process, "MAX_GROWTH_BYTES", -1)
+                while "model_large" not in events:
+                    await asyncio.sleep(0.01)
+                monkeypatch.setattr(model_process, "MAX_GROWTH_BYTES", 1 << 40)
+                while first.state != "closed":
+                    await models.processes["tiny"].call("a", "embed", embedding("a"))
+                assert models.processes["tiny"] is not first
+                verbs = await models.verb_process("tiny")
+                assert await models.verb_process("tiny") is verbs
+                monkeypatch.setattr(model_process, "MAX_GROWTH_BYTES", -1)
+                while verbs.state != "closed":
+                    await asyncio.sleep(0.01)
+                monkeypatch.setattr(model_process, "MAX_GROWTH_BYTES", 1 << 40)
+                assert (await models.verb_process("tiny")).state == "ready"
+        finally:
+            models.close()
+
+    run_coroutine(run())
+    assert "model_ended" not in events and "model_stuck" not in events
+
+
 def test_a_model_that_cannot_be_loaded_is_one_clear_line(tmp_path: Path) -> None:
     async def run() -> None:
         models = ServedModels([f"lost={tmp_path / 'nothing'}"], ModelOptions(device="cpu"))
@@ -152,5 +197,36 @@ def test_models_are_called_by_folder_or_by_the_given_name(tmp_path: Path) -> Non
     (tmp_path / "two" / "model").mkdir(parents=True)
     one, two = str(tmp_path / "one" / "model"), str(tmp_path / "two" / "model")
     assert model_ids([one, f"other={two}", "regard-bert"]) == {"model": one, "other": two, "regard-bert": "regard-bert"}
+    (tmp_path / "small.gguf").touch()
+    assert model_ids([str(tmp_path / "small.gguf")]) == {"small.gguf": str(tmp_path / "small.gguf")}
     with pytest.raises(RegardError, match="would both be called 'model'; give one of them as NAME="):
         model_ids([one, two])
+
+
+def test_a_folder_whose_settings_are_not_followed_is_not_served(tiny_bert_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "prompts"
+    shutil.copytree(tiny_bert_folder, folder)
+    settings = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+
+    async def run() -> None:
+        with pytest.raises(RegardError, match=r"cannot be served: .*default_prompt_name is 'query'"):
+            await ModelProcess("prompts", setup("prompts", str(folder))).start()
+
+    run_coroutine(run())
+
+
+def test_the_log_says_that_embeddings_have_no_task_head(tiny_bert_folder: Path, tmp_path: Path) -> None:
+    task, (encoder, tokenizer) = TextClassification(["bad", "good"]), regard.load(tiny_bert_folder)
+    model = EncoderWithHead.from_encoder(encoder, task).eval()
+    save_fine_tuned(FineTunedModel(task, model, tokenizer, 64), tmp_path / "classifier")
+    events: list[Any] = []
+
+    async def run() -> None:
+        path = str(tmp_path / "classifier")
+        process = ModelProcess("classifier", setup("classifier", path), on_event=events.append)
+        await process.start()
+        process.close()
+
+    run_coroutine(run())
+    assert events[0]["event"] == "model_started" and "without the task head" in events[0]["note"]

@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from torch import nn
 
 import regard
+from regard.cancellation import Cancelled, check_cancelled, should_stop
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.models import Gpt, GptConfig
 from regard.nn.fast.fused_step import supports_fused_step
@@ -24,10 +25,7 @@ from regard.nn.recording import record
 from regard.nn.stack import Stack
 from regard.server.model_registry import ModelRegistry
 from regard.server.request_queue import (
-    ClientDisconnected,
     RequestQueue,
-    _disconnected,
-    check_connected,
     interruptible,
     use_threads,
 )
@@ -53,7 +51,7 @@ class Gate:
         outcome = "left"
         try:
             while not self.open.wait(0.01):
-                check_connected()
+                check_cancelled()
             outcome = "done"
         finally:
             self.notify(lambda: self.ended.__setitem__(name, outcome))
@@ -75,7 +73,7 @@ class PendingRequest:
     def __init__(self, address: str, name: str, tab: str) -> None:
         self.connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=SOON)
         headers = {**BEARER, "Content-Type": "application/json", TAB_HEADER: tab}
-        self.connection.request("POST", "/v1/gate", json.dumps({"name": name}), headers)
+        self.connection.request("POST", "/v1/fill", json.dumps({"name": name}), headers)
 
     def answer(self) -> tuple[int, dict[str, str], Any]:
         response = self.connection.getresponse()
@@ -89,7 +87,7 @@ class PendingRequest:
 def open_studio(run_app: Callable[[Starlette], str], **limits: int) -> Iterator[tuple[Gate, str, RequestQueue]]:
     gate, queue = Gate(), RequestQueue(**limits)
     try:
-        yield gate, run_app(create_app(ModelRegistry([]), run_verb=run_verb_stub(gate=gate), queue=queue)), queue
+        yield gate, run_app(create_app(ModelRegistry([]), run_verb=run_verb_stub(fill=gate), queue=queue)), queue
     finally:
         gate.open.set()
 
@@ -186,7 +184,7 @@ def test_a_model_stops_when_its_client_disconnects(tiny_bert_folder: Path, run_a
         finally:
             ended.set()
 
-    address = run_app(create_app(registry, run_verb=run_verb_stub(gate=many_passes)))
+    address = run_app(create_app(registry, run_verb=run_verb_stub(fill=many_passes)))
     pending = PendingRequest(address, "", "a")
     assert passes.acquire(timeout=SOON) and passes.acquire(timeout=SOON) and not ended.is_set()
     pending.leave()
@@ -207,15 +205,15 @@ def _wait_until(condition: Callable[[], bool]) -> None:
 def test_a_model_stops_between_two_passes(tiny_bert_folder: Path) -> None:
     model, _ = regard.load(tiny_bert_folder)
     left = threading.Event()
-    token = _disconnected.set(left)
+    token = should_stop.set(left.is_set)
     try:
         with torch.inference_mode(), interruptible(model):
             model(torch.tensor([[2, 3]]))
             left.set()
-            with record(model), pytest.raises(ClientDisconnected):
+            with record(model), pytest.raises(Cancelled):
                 model(torch.tensor([[2, 3]]))
     finally:
-        _disconnected.reset(token)
+        should_stop.reset(token)
     with torch.inference_mode():
         model(torch.tensor([[2, 3]]))  # the model's hooks are removed
 
@@ -225,13 +223,13 @@ def test_a_decoder_with_cancellation_uses_its_fast_path() -> None:
         GptConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=16)
     ).eval()
     stacks = [part for part in model.modules() if isinstance(part, Stack)]
-    token = _disconnected.set(threading.Event())
+    token = should_stop.set(lambda: False)
     try:
         with torch.inference_mode(), interruptible(model):
             assert stacks and all(supports_fused_step(one) for one in stacks)
             assert any(part._forward_pre_hooks for part in model.modules())
     finally:
-        _disconnected.reset(token)
+        should_stop.reset(token)
     assert not any(part._forward_pre_hooks for part in model.modules())
 
 
@@ -244,7 +242,7 @@ def test_threads_of_a_request(
     before, found = torch.get_num_threads(), list[int]()
 
     def request() -> None:
-        _disconnected.set(threading.Event())
+        should_stop.set(lambda: False)
         use_threads(parameters, threads=threads)
         found.append(torch.get_num_threads())
 
@@ -263,11 +261,11 @@ def test_a_client_waiting_for_a_model_can_disconnect() -> None:
     left.set()
 
     def wait() -> None:
-        _disconnected.set(left)
+        should_stop.set(left.is_set)
         try:
             with registry.use("a"):
                 outcomes.append("used")
-        except ClientDisconnected:
+        except Cancelled:
             outcomes.append("left")
 
     with registry.use("a"):

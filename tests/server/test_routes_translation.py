@@ -37,7 +37,6 @@ def test_the_response_equals_the_librarys_document(client: TestClient, folders: 
     ("text", "beams", "model", "message"),
     [
         (" ", 2, "dot", "empty"),
-        ("Markt " * MAX_SOURCE_TOKENS, 2, "dot", f"expected at most {MAX_SOURCE_TOKENS}: give one sentence"),
         ("a", "0", "dot", "num_beams is '0'"),
         ("a", 2, "plain", "does not translate"),
         ("a", 2, "nowhere", "the studio has no model 'nowhere'"),
@@ -48,6 +47,12 @@ def test_invalid_requests_are_rejected(
 ) -> None:
     answer = request_translation(client, folders.get(model, model), text, beams)
     assert answer.status_code == 422 and message in answer.json()["error"]
+
+
+def test_of_a_text_that_is_cut_the_first_part_is_shown(client: TestClient, folders: dict[str, str]) -> None:
+    answer = request_translation(client, folders["dot"], "Markt " * MAX_SOURCE_TOKENS, 1).json()
+    assert len(answer["source"]["tokens"]) <= MAX_SOURCE_TOKENS
+    assert any("steps are those of number 1" in note for note in answer["notes"])
 
 
 @pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "a\0b", "\n-x\n", "ﷺ", "/etc/hosts"])

@@ -41,8 +41,8 @@ def metrics() -> ServerMetrics:
 @pytest.fixture
 def shedder(gate: Gate, metrics: ServerMetrics) -> Shedder:
     routes = [
-        Route("/embed", Endpoint(gate, Empty, answer, "tei"), methods=["POST"]),
-        Route("/v1/{name}", Endpoint(gate, Empty, answer, "regard"), methods=["POST"]),
+        Route("/embed", Endpoint(gate, Empty, answer), methods=["POST"]),
+        Route("/v1/{name}", Endpoint(gate, Empty, answer), methods=["POST"]),
     ]
     return Shedder(gate, routes, Reporter(metrics=metrics))
 
@@ -67,6 +67,7 @@ def test_only_a_full_server_refuses(shedder: Shedder, gate: Gate, metrics: Serve
         request(length=len(BODY) - 1),
         request() + b"POST ",
         request("Content-Length: 20"),
+        request("Content-Length: none"),
         request("Transfer-Encoding: chunked"),
         request("Connection: close"),
         request("Expect: 100-continue"),
@@ -89,3 +90,13 @@ def test_an_odd_id_is_replaced(shedder: Shedder, gate: Gate) -> None:
     with gate.slots.hold("me"):
         found = shedder(request('X-Request-ID: "}{'), "me")
     assert found is not None and b'"}{' not in found
+
+
+def test_an_address_that_holds_its_slots_is_refused_and_others_are_not(metrics: ServerMetrics) -> None:
+    gate = Gate(Limits(max_concurrent_requests=4, max_client_requests=1))
+    routes = [Route("/v1/embeddings", Endpoint(gate, Empty, answer), methods=["POST"])]
+    shedder = Shedder(gate, routes, Reporter(metrics=metrics))
+    with gate.slots.hold("127.0.0.1:5000"):
+        found = shedder(request(path="/v1/embeddings"), "127.0.0.1:6000")
+        assert found is not None and b"1 requests of this client" in found and b'"rate_limit_error"' in found
+        assert shedder(request(path="/v1/embeddings"), "127.0.0.2:6000") is None

@@ -24,3 +24,13 @@ def test_slots_are_limited_in_all_and_for_each_client() -> None:
     with pytest.raises(KeyError), slots.hold("a"):
         raise KeyError
     assert slots.used == 0
+
+
+def test_connections_of_one_address_share_its_slots_and_keys_do_not() -> None:
+    slots = Slots(4, per_client=1)
+    with slots.hold("127.0.0.1:5000"), slots.hold("127.0.0.2:5000"), slots.hold("::1:5000"), slots.hold("key 0"):
+        pass
+    with slots.hold("127.0.0.1:5000"), slots.hold("key 1"):
+        for client in ("127.0.0.1:6000", "key 1"):
+            assert slots.refusal(client) == slots.messages[1]
+        assert not slots.refusal("127.0.0.2:5000") and not slots.refusal("key 0")

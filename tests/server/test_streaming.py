@@ -87,8 +87,8 @@ def test_a_verb_without_events_streams_one_line(client: TestClient, tiny_bert_fo
     ("arguments", "error"),
     [
         ({"top_p": "7"}, "top_p is '7'"),
-        ({"temperature": "warm"}, "temperature is 'warm'; expected a valid number"),
-        ({"seed": "1.5"}, "seed is '1.5'; expected a valid integer"),
+        ({"temperature": "warm"}, "temperature is 'warm'; expected a number"),
+        ({"seed": "1.5"}, "seed is '1.5'; expected a whole number"),
         ({"min_p": "nan"}, "min_p is 'nan'; expected a finite number"),
         ({"prompt": "x" * 100_000}, "at most 20,000"),
         ({"model": "nothing"}, "the studio has no model 'nothing'"),
@@ -99,7 +99,7 @@ def test_invalid_settings_are_rejected(client: TestClient, gpt: str, arguments: 
         answer = client.post(address, json={"model": gpt, "prompt": "the film", "candidates": True, **arguments})
         assert answer.status_code == 422 and error in answer.json()["error"], address
     answer = client.post("/v1/nothing/events", json={})
-    assert answer.status_code == 404 and "no verb 'nothing'" in answer.json()["error"]
+    assert answer.status_code == 404 and "no verb 'nothing'" in answer.json()["error"]["message"]
 
 
 def test_an_error_during_streaming_is_the_last_line(

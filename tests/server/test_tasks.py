@@ -134,7 +134,7 @@ def test_rejected_training_requests(page_built: None, tmp_path: Path, monkeypatc
         ({"task": "classify", "path": "nothing.tsv"}, "nothing.tsv: no such file on this machine"),
         (
             {"task": "classify", "content": "a\tb", "epochs": "many"},
-            "epochs is 'many'; expected a valid integer",
+            "epochs is 'many'; expected a whole number",
         ),
         (
             {"task": "classify", "content": "a\tb", "epochs": "50"},

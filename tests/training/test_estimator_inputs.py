@@ -81,7 +81,7 @@ def embedder(tiny_bert_folder: Path) -> Embedder:
 
 @pytest.fixture(scope="module")
 def classifier(tiny_bert_folder: Path) -> TextClassifier:
-    return TextClassifier(str(tiny_bert_folder), num_epochs=1, device="cpu").fit(TEXTS, ["good", "bad", "bad"])
+    return TextClassifier(str(tiny_bert_folder), epochs=1, device="cpu").fit(TEXTS, ["good", "bad", "bad"])
 
 
 @pytest.mark.parametrize(("name", "make"), ACCEPTED, ids=[name for name, _ in ACCEPTED])
@@ -170,7 +170,7 @@ def test_labels(name: str, make: Callable[[], Any], classifier: TextClassifier) 
 @pytest.mark.parametrize("missing", [None, NAN, np.nan, pd.NA, pd.NaT, "", "  ", "nan", "NaN", "<NA>"])
 def test_missing_labels(missing: Any, tiny_bert_folder: Path) -> None:
     texts, labels = [*TEXTS, "film"], ["good", missing, "bad", "bad"]
-    one = TextClassifier(str(tiny_bert_folder), num_epochs=1, device="cpu")
+    one = TextClassifier(str(tiny_bert_folder), epochs=1, device="cpu")
     with pytest.raises(InputError, match=r"1 row without a label \(row 1\): .*TextClassifier\(missing='skip'\)"):
         one.fit(texts, labels)
 
@@ -178,7 +178,7 @@ def test_missing_labels(missing: Any, tiny_bert_folder: Path) -> None:
 def test_missing_rows_are_skipped_and_counted(tiny_bert_folder: Path) -> None:
     texts = pd.Series([*TEXTS, None, "film"])
     labels = pd.Series([1, NAN, 0, 1, 0])
-    one = TextClassifier(str(tiny_bert_folder), num_epochs=1, device="cpu", missing="skip")
+    one = TextClassifier(str(tiny_bert_folder), epochs=1, device="cpu", missing="skip")
     with pytest.warns(
         UserWarning, match=r"2 of 5 rows are left out: 1 row without a text \(row 3\) and 1 row .*\(row 1\)"
     ):
@@ -193,7 +193,7 @@ def test_missing_rows_are_skipped_and_counted(tiny_bert_folder: Path) -> None:
 
 
 def test_labels_that_differ_only_in_case_or_spaces(tiny_bert_folder: Path) -> None:
-    one = TextClassifier(str(tiny_bert_folder), num_epochs=1, device="cpu")
+    one = TextClassifier(str(tiny_bert_folder), epochs=1, device="cpu")
     with pytest.warns(
         UserWarning, match=r"'positive' \(2\), ' positive ' \(1\) and 'Positive' \(1\) differ only in case"
     ):
@@ -202,7 +202,7 @@ def test_labels_that_differ_only_in_case_or_spaces(tiny_bert_folder: Path) -> No
 
 def test_a_tagger(tiny_bert_folder: Path) -> None:
     sentences, tags = [["a", "film"], ["dull"]], [["O", "B-X"], ["O"]]
-    one = Tagger(str(tiny_bert_folder), num_epochs=1, device="cpu")
+    one = Tagger(str(tiny_bert_folder), epochs=1, device="cpu")
     one.fit(pd.Series(sentences), pd.Series(tags))
     assert [len(found) for found in one.predict(pd.DataFrame({"words": sentences}))] == [2, 1]
     with pytest.raises(InputError, match="expected sentences as lists of words, got one str"):

@@ -18,7 +18,7 @@ from regard.training.finetuning.trainer import FineTuner
 
 GOOD = ["the film is good", "we love it", "so funny now", "a good day", "they love the film", "it was funny"]
 BAD = ["the film is bad", "it was dull", "no one was there", "a bad day", "so dull now", "the sound was bad"]
-QUICK: dict[str, Any] = {"num_epochs": 40, "batch_size": 4, "learning_rate": 3e-3, "device": "cpu"}
+QUICK: dict[str, Any] = {"epochs": 40, "batch_size": 4, "learning_rate": 3e-3, "device": "cpu"}
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_the_same_seed_gives_the_same_probabilities(classifier: TextClassifier) 
 
 def test_pairs(tiny_bert_folder: Path, one_thread: None) -> None:
     pairs = [(a, b) for a in GOOD[:3] for b in (GOOD[0], BAD[0])]
-    classifier = TextClassifier(str(tiny_bert_folder), **{**QUICK, "num_epochs": 1}).fit(pairs, ["same", "other"] * 3)
+    classifier = TextClassifier(str(tiny_bert_folder), **{**QUICK, "epochs": 1}).fit(pairs, ["same", "other"] * 3)
     assert set(classifier.predict(pairs)) <= {"same", "other"}
 
 
@@ -70,17 +70,17 @@ def test_the_settings_are_those_of_regard_train(
     for task, settings in used:
         config = FineTuningConfig.load(defaults={"training": task.training_defaults})
         assert settings.model_dump(exclude={"select"}) == config.training.model_dump(exclude={"select"})
-    TextClassifier(num_epochs=2, learning_rate=1e-3, batch_size=3, **options).fit(GOOD[:2] + BAD[:2], [1, 1, 0, 0])
+    TextClassifier(epochs=2, learning_rate=1e-3, batch_size=3, **options).fit(GOOD[:2] + BAD[:2], [1, 1, 0, 0])
     settings = used[-1][1]
     assert (settings.num_epochs, settings.learning_rate, settings.batch_size) == (2, 1e-3, 3)
 
 
 def test_cross_validation_and_parameters(classifier: TextClassifier) -> None:
-    found = cross_val_score(clone(classifier).set_params(num_epochs=1), GOOD + BAD, [1] * 6 + [0] * 6, cv=2)
+    found = cross_val_score(clone(classifier).set_params(epochs=1), GOOD + BAD, [1] * 6 + [0] * 6, cv=2)
     assert len(found) == 2 and ((found >= 0) & (found <= 1)).all()
     assert clone(classifier).get_params() == classifier.get_params()
     assert repr(classifier).startswith("TextClassifier(model=")
-    with pytest.raises(InputError, match="no parameter 'epoch'; did you mean 'num_epochs'"):
+    with pytest.raises(InputError, match="no parameter 'epoch'; did you mean 'epochs'"):
         classifier.set_params(epoch=3)
 
 
@@ -102,7 +102,7 @@ def test_a_tagger_learns(tiny_bert_folder: Path, one_thread: None) -> None:
     tags = [["B-THING" if word == "film" else "O" for word in words] for words in sentences]
     tagger = Tagger(str(tiny_bert_folder), **QUICK).fit(sentences, tags)
     assert tagger.predict(sentences) == tags and tagger.score(sentences, tags) == 1.0
-    found = cross_val_score(Tagger(str(tiny_bert_folder), **{**QUICK, "num_epochs": 1}), sentences, tags, cv=2)
+    found = cross_val_score(Tagger(str(tiny_bert_folder), **{**QUICK, "epochs": 1}), sentences, tags, cv=2)
     assert len(found) == 2 and ((found >= 0) & (found <= 1)).all()
     with pytest.raises(InputError, match="3 words and 2 tags"):
         tagger.fit([["a", "good", "film"]], [["O", "O"]])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+import threading
+from collections.abc import Generator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,12 +18,13 @@ from starlette.testclient import TestClient
 import regard
 from regard.cli.app import run
 from regard.data.translation_pairs import TranslationPair
-from regard.errors import InputError
+from regard.errors import InputError, RegardError
 from regard.inference.load_model import load_model
 from regard.inference.translation.subwords import train_subwords
 from regard.inference.translation.translator import Translator, default_alignment_heads, save_translator
 from regard.render.result import Result
 from regard.server.model_registry import ModelRegistry
+from regard.server.served_model import ServedModel
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
@@ -201,11 +205,12 @@ def test_the_reproduction_lines_make_the_same_request(name: str, placeholders: d
     code = verb.python_code(request)
     if name in NAMES:
         calls: list[dict[str, Any]] = []
-        scope = {"regard": type("Module", (), {NAMES[name]: staticmethod(lambda *a, **k: calls.append({"a": a, **k}))})}
+        scope: dict[str, Any] = {"Path": Path}
+        scope["regard"] = type("Module", (), {NAMES[name]: staticmethod(lambda *a, **k: calls.append({"a": a, **k}))})
         exec(code.partition("\n\n")[2], scope)
         positional = [key for key, info in verb.request.model_fields.items() if cli_of(info).get("position")]
         given = dict(zip(positional, calls[0].pop("a"), strict=False)) | calls[0]
-        assert verb.parse(given) == request
+        assert verb.parse(given, python=True) == request
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -235,6 +240,44 @@ def test_a_client_cannot_name_a_file(name: str, field: str, placeholders: dict[s
         return
     value = getattr(request, field)
     assert isinstance(value, list) or (value == str(secret) and not isinstance(value, Path))  # it is the text itself
+
+
+@pytest.mark.parametrize("name", [name for name in VERBS if find(name).http])
+def test_a_server_does_not_tell_where_its_models_are(name: str, placeholders: dict[str, str]) -> None:
+    """Neither a result in one of its forms nor an error: clients call the models by other names."""
+    folders = {key: path for key, path in placeholders.items() if Path(path).is_dir()}
+    paths = {f"served-{key.lower()}": path for key, path in folders.items()}
+    names = {key: f"served-{key.lower()}" for key in folders}
+    served = load_served("served-model", tuple(paths.items()))
+    forms = ["page"] if find(name).result_type().page_view else []
+    forms += ["document"] if name not in ("features", "layers") else []  # slow; their pages have all of it
+    good = {**EXAMPLES[name].good, **PAGE_OPTIONS.get(name, {})}
+    for arguments in [good, *([EXAMPLES[name].bad] if EXAMPLES[name].bad else [])]:
+        for form in forms:
+            message = {"verb": name, "arguments": fill_placeholders(arguments, names), "form": form}
+            message |= {"seconds": 60.0, "max_items": 2048}
+            try:
+                answer, _ = next_value(served.jobs["verb"](message, threading.Event(), lambda event: None))
+            except RegardError as error:
+                assert arguments is not good, error
+                answer = str(error).encode()
+            for path in folders.values():
+                assert path.encode() not in answer, answer[:2000]
+
+
+@cache
+def load_served(name: str, paths: tuple[tuple[str, str], ...]) -> ServedModel:
+    options = {"lane": "verbs", "threads": 0, "device": "cpu", "precision": None, "max_batch_tokens": 0}
+    return ServedModel.load({"name": name, "path": dict(paths)[name], "paths": dict(paths), **options})
+
+
+def next_value(job: Generator[Any, None, tuple[Any, int]]) -> tuple[Any, int]:
+    """What a job that takes one step returns."""
+    try:
+        next(job)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("the job has not ended")
 
 
 def test_loaded_models_give_the_same_result(placeholders: dict[str, str]) -> None:

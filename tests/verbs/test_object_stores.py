@@ -53,7 +53,7 @@ def test_train_evaluate_and_predict_from_a_bucket(
     remote = regard.evaluate(tmp_path / "local", data=f"{object_store.address}/train/*.tsv")
     local = regard.evaluate(tmp_path / "local", data=tmp_path / "all.tsv")
     assert remote.metrics == local.metrics
-    predicted = regard.predict(tmp_path / "local", f"{object_store.address}/texts")
+    predicted = regard.predict(tmp_path / "local", Path(f"{object_store.address}/texts"))
     assert [prediction["label"] is None for prediction in predicted.predictions] == [not text for text in TEXTS]
 
 

@@ -134,7 +134,10 @@ export interface DecodedHypothesis {
 /** The token of a step, its probability, and the likeliest tokens, best first. */
 export interface DecodingStep { readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[]; }
 /** The steps of a search or of sampling: `trace` has the candidates of every prefix and what became of them. */
-export interface DecodingSteps { readonly model: string; readonly text: string; readonly method: "beam" | "greedy" | "sample"; readonly trace: TraceDocument; }
+export interface DecodingSteps {
+  readonly model: string; readonly text: string; readonly method: "beam" | "greedy" | "sample"; readonly trace: TraceDocument;
+  readonly notes: readonly string[];
+}
 /** Boxes on a grid with arrows between them. */
 export interface Diagram { readonly kind: "diagram"; readonly title: string; readonly boxes: readonly DiagramBox[]; readonly arrows: readonly DiagramArrow[]; }
 /** An arrow between two boxes, by their keys. */

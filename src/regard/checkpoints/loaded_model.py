@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from regard.engine.precision import decoding_copy
 from regard.errors import InputError
 from regard.models.family import family_name
 from regard.text import Tokenizer
+from regard.text.reading import ReadingCount
 
 CACHE_SIZE = 4  # results per model
 
@@ -43,6 +45,25 @@ class LoadedModel:
         """The model in a precision for decoding: fp32, this one, or int8, a copy with 8-bit weights."""
         model = decoding_copy(self.model, precision)
         return self if model is self.model else replace(self, model=model, changeable=False)
+
+    def counting(self, reading: ReadingCount) -> LoadedModel:
+        """The same model, whose tokenizers report the texts that they encode."""
+
+        def count(tokenizer: Any) -> Any:
+            if isinstance(tokenizer, Tokenizer):
+                return tokenizer.counting(reading)
+            if tokenizer is None:
+                return None
+            source = tokenizer.source.counting(reading)  # a translator
+            return replace(tokenizer, source=source, target=source if tokenizer.joint else tokenizer.target)
+
+        tokenizer, fine_tuned, translator = count(self.tokenizer), self.fine_tuned, self.translator
+        if fine_tuned is not None and fine_tuned.tokenizer is not None:
+            fine_tuned = copy.copy(fine_tuned)
+            object.__setattr__(fine_tuned, "tokenizer", fine_tuned.tokenizer.counting(reading))
+        if translator is not None:
+            translator = replace(translator, subwords=count(translator.subwords))
+        return replace(self, tokenizer=tokenizer, fine_tuned=fine_tuned, translator=translator)
 
     def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return `compute()`, or its cached result for the same key if the model has a cache."""

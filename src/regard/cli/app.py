@@ -14,6 +14,7 @@ import io
 import logging
 import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ import typer
 from regard.cli.signals import Terminated, handling
 from regard.errors import OUT_OF_MEMORY, InputError, InputErrors, RegardError, is_out_of_memory
 from regard.escaping import escape_controls, escape_stream
+from regard.wording import count_of
 
 Register = Callable[[typer.Typer], None]
 
@@ -36,6 +38,8 @@ def verbs(name: str = "", second: str = "") -> list[Register]:
     The others would only take time to build. Their files import torch inside functions only. `second` is the word
     behind the name: `cost embed` is another command than `cost`.
     """
+    if name == "version":
+        return [_register_version]
     if command := verb_command(name, second):
         return [command]
     from regard.cli import (
@@ -49,6 +53,7 @@ def verbs(name: str = "", second: str = "") -> list[Register]:
         serve.register,
         lesson.register,
         *verb_commands(),
+        _register_version,
     ]
 
 
@@ -96,13 +101,14 @@ def build(registers: Iterable[Register], *, pretty: bool = False) -> typer.Typer
 
 def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None) -> int:
     """Run one command line and return its exit code. Any error is reported as one line, not as a traceback."""
-    debug, arguments = _take_debug(arguments)
+    flags, arguments = _take_flags(arguments)
+    debug = "--debug" in flags
     if debug:
         logging.getLogger("regard").setLevel(logging.DEBUG)
     before = sys.stdout, sys.stderr
     try:
         _prepare_streams()
-        with handling(), _warnings_as_notes():
+        with handling(), _warnings_as_notes(), _verbosity(flags):
             if registers is None:
                 registers = verbs(*arguments[:2])
             # In its own context: what the options of this run set does not outlive it.
@@ -172,6 +178,13 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _register_version(app: typer.Typer) -> None:
+    @app.command()
+    def version() -> None:
+        """Print the version."""
+        _print_version(True)
+
+
 def _global_options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
@@ -179,15 +192,62 @@ def _global_options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error; also accepted after a command.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print results, warnings and errors only; also after a command.")
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Also print versions, log messages, time and memory; also after a command."
+        ),
+    ] = False,
 ) -> None:
     """Train, use and look inside transformer language models."""
 
 
-def _take_debug(arguments: Sequence[str]) -> tuple[bool, Sequence[str]]:
-    """Whether --debug is among the options, and the other arguments; after `--` it is an ordinary text."""
+FLAGS = {"--debug": "--debug", "--quiet": "--quiet", "-q": "--quiet", "--verbose": "--verbose", "-v": "--verbose"}
+
+
+def _take_flags(arguments: Sequence[str]) -> tuple[set[str], Sequence[str]]:
+    """The flags of every command, by their long names, and the other arguments; after `--` they are ordinary texts."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    options = [argument for argument in arguments[:end] if argument != "--debug"]
-    return len(options) < end, [*options, *arguments[end:]]
+    options = [argument for argument in arguments[:end] if argument not in FLAGS]
+    return {FLAGS[argument] for argument in arguments[:end] if argument in FLAGS}, [*options, *arguments[end:]]
+
+
+@contextlib.contextmanager
+def _verbosity(flags: set[str]) -> Iterator[None]:
+    """--quiet leaves out notes and progress; --verbose adds log messages and, at the end, versions, time and memory."""
+    from regard.cli import output
+
+    if {"--quiet", "--verbose"} <= flags:
+        raise InputError("--quiet and --verbose exclude each other; leave out one of them")
+    begin, handler = time.perf_counter(), logging.StreamHandler(sys.stderr)
+    output.is_quiet = "--quiet" in flags
+    if "--verbose" in flags:
+        logging.getLogger().addHandler(handler)
+        logging.getLogger("regard").setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        output.is_quiet = False
+        if "--verbose" in flags:
+            logging.getLogger().removeHandler(handler)
+            output.note(_summary(time.perf_counter() - begin))
+
+
+def _summary(seconds: float) -> str:
+    """What ran: versions, threads, time and memory."""
+    from importlib.metadata import version
+
+    torch, memory = sys.modules.get("torch"), ""  # a command without a model does not import torch
+    used = f", torch {torch.__version__} with {count_of(torch.get_num_threads(), 'thread')}" if torch else ""
+    if sys.platform != "win32":
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (20 if sys.platform == "darwin" else 10)
+        memory = f", peak memory {peak:,} MiB"
+    return f"regard {version('regard')}, Python {sys.version.split()[0]}{used}: {seconds:,.1f} s{memory}"
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import gc
 import inspect
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from regard.cli.output import STATUS_EVERY, note, progress, status_line, write_data
+from regard.cli.output import STATUS_EVERY, Heartbeat, note, progress, status_line, write_data
 from regard.cli.signals import Terminated
 from regard.errors import InputError
 from regard.escaping import escape_json
@@ -58,6 +58,9 @@ SeedOption: TypeAlias = Annotated[
 ]
 JsonOption: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON document instead of text.", rich_help_panel=GENERAL_GROUP)
+]
+ForceOption: TypeAlias = Annotated[
+    bool, typer.Option("--force", help="Replace files that Regard did not write.", rich_help_panel=GENERAL_GROUP)
 ]
 MaxLineOption: TypeAlias = Annotated[
     str,
@@ -173,6 +176,7 @@ def command(verb: Verb, fixed: Mapping[str, str] | None = None) -> Callable[...,
         as_json, output = values.pop("as_json"), values.pop("save_to", None)
         device = values.get("device", "auto") if "device" in fields else values.pop("device", "auto")
         values.pop("max_line", None)  # its callback has set it
+        force = values["force"] if "force" in fields else values.pop("force", False)
         given = {name: _split(fields[name], value) for name, value in values.items() if value not in (None, [])}
         request = verb.parse({**(fixed or {}), **given})
         if verb.model_fields():
@@ -180,10 +184,13 @@ def command(verb: Verb, fixed: Mapping[str, str] | None = None) -> Callable[...,
         from regard.verbs.python import LocalModels
 
         with ExitStack() as stack:
-            target = None if output is None else open_target(stack, output, verb.formats)
+            if output is not None:
+                verb.check_outputs(request, output)
+            target = None if output is None else open_target(stack, output, verb.formats, force=force)
             streamed: list[bool] = []
             on_text = None if as_json or target is not None else partial(_show_text, streamed)
-            result = render_events(verb.run(request, LocalModels(device), keep=on_text is None), on_text=on_text)
+            events = verb.run(request, LocalModels(device), keep=on_text is None)
+            result = render_events(events, on_text=on_text, heartbeat=not as_json)
             if target is not None:
                 target.write_bytes(result._content(target.suffix.lower()))
         if result._quiet:
@@ -210,6 +217,8 @@ def command(verb: Verb, fixed: Mapping[str, str] | None = None) -> Callable[...,
         extra.append(
             ("save_to", Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help=help)], None)
         )
+        if "force" not in fields:
+            extra.append(("force", ForceOption, False))
     if verb.model_fields() and "device" not in fields:
         extra.append(("device", DeviceOption, "auto"))
     extra.append(("as_json", JsonOption, False))
@@ -244,18 +253,25 @@ def _show_text(streamed: list[bool], text: str) -> None:
     sys.stdout.flush()
 
 
-def render_events(events: Generator[Event, None, Result], *, on_text: Callable[[str], object] | None = None) -> Result:
+def render_events(
+    events: Generator[Event, None, Result],
+    *,
+    on_text: Callable[[str], object] | None = None,
+    heartbeat: bool = True,
+) -> Result:
     """Run a verb to its end, showing its events in the terminal, and return its result.
 
     Progress is a bar, transient events are a status line, other events are lines of their own. Ctrl-C outside the verb
-    is raised inside it, as if it had happened there.
+    is raised inside it, as if it had happened there. With `heartbeat`, something is printed every ten seconds.
     """
-    with closing(events), _event_display(on_text) as show:
+    with closing(events), _event_display(on_text) as show, Heartbeat() if heartbeat else nullcontext() as beat:
         advance: Callable[[], Event] = partial(next, events)
         while True:
             try:
                 event = advance()
                 advance = partial(next, events)
+                if beat is not None:
+                    beat.on_event(event)
                 show(event)
             except StopIteration as end:
                 result: Result = end.value
@@ -304,13 +320,13 @@ def _event_display(on_text: Callable[[str], object] | None) -> Iterator[Callable
         yield show
 
 
-def open_target(stack: ExitStack, output: str, formats: tuple[str, ...]) -> Any:
+def open_target(stack: ExitStack, output: str, formats: tuple[str, ...], *, force: bool) -> Any:
     """A temporary file beside the output: an output that cannot be written is refused before the work."""
-    from regard.files.disk import replace_file
+    from regard.files.output_file import replace_output
 
     if not output.lower().endswith(formats):
         raise InputError(f"--output is {output!r}; expected a file name that ends in {', '.join(formats)}")
-    return stack.enter_context(replace_file(output))
+    return stack.enter_context(replace_output(output, force=force))
 
 
 def _parameter(name: str, info: FieldInfo) -> inspect.Parameter:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from regard.cli.commands import GroupedCommand, JsonOption, SeedOption, command, open_target, render_events
+from regard.cli.commands import ForceOption, GroupedCommand, JsonOption, SeedOption, command, open_target, render_events
 from regard.errors import InputError, suggest
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from regard.lessons.six_words import SixWordsLesson
     from regard.lessons.tour import Tour
 
-STATUS_INTERVAL = 15.0  # seconds between lines of progress without a terminal
 LESSONS = {
     "reverse": "Reverse a sequence without attention and with six kinds of it, which remove the bottleneck.",
     "six-words": 'A Transformer with six words learns "je suis étudiant" and "merci"; every probability is shown.',
@@ -154,6 +153,7 @@ def tour(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="PAGE.html", help="Where to write the page.")
     ] = Path("regard-tour.html"),
+    force: ForceOption = False,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -176,7 +176,7 @@ def tour(
                 runs.append(reverse_comparison.train_task(task, lambda epoch: advance(1)))
         return lesson.Tour(*runs)
 
-    _run(train, output, as_json=as_json)
+    _run(train, output, as_json=as_json, force=force)
     if not as_json:
         print("Next: `regard models` lists the models Regard knows, `regard embed --help` turns texts into vectors.")
 
@@ -225,6 +225,7 @@ def reverse(
         int | None, typer.Option("--jobs", metavar="N", help="Models trained at a time; by default one per core.")
     ] = None,
     output: PageOption = None,
+    force: ForceOption = False,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -253,12 +254,13 @@ def reverse(
         )
         return collect_runs(_train(plan_tasks(config, None if lengths is None else _numbers(lengths)), jobs))
 
-    _run(train, output, as_json=as_json)
+    _run(train, output, as_json=as_json, force=force)
 
 
 def six_words(
     epochs: Annotated[int, typer.Option("--epochs", metavar="N", help="Number of epochs over both pairs.")] = 60,
     output: PageOption = None,
+    force: ForceOption = False,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -275,10 +277,12 @@ def six_words(
         with progress("training on two sentences", total=epochs, unit="epochs") as advance:
             return train_six_words(epochs=epochs, seed=seed, on_epoch=lambda loss: advance(1))
 
-    _run(train, output, as_json=as_json)
+    _run(train, output, as_json=as_json, force=force)
 
 
-def _run(train: Callable[[], Tour | ReverseComparison | SixWordsLesson], output: Path | None, *, as_json: bool) -> None:
+def _run(
+    train: Callable[[], Tour | ReverseComparison | SixWordsLesson], output: Path | None, *, as_json: bool, force: bool
+) -> None:
     """Train, write the page and print the result. A page that cannot be written is refused before the training."""
     from regard.cli.output import console, print_json
 
@@ -287,7 +291,7 @@ def _run(train: Callable[[], Tour | ReverseComparison | SixWordsLesson], output:
         if output is not None:
             from regard.render.bundle import check_built
 
-            target = open_target(stack, str(output), (".html",))
+            target = open_target(stack, str(output), (".html",), force=force)
             check_built()
         result = train()
         story = result.story()
@@ -304,12 +308,12 @@ def _run(train: Callable[[], Tour | ReverseComparison | SixWordsLesson], output:
 
 
 def _train(tasks: Sequence[ReverseTask], jobs: int | None) -> list[ReverseRun]:
-    from regard.cli.output import note, status_line
+    from regard.cli.output import STATUS_EVERY, note, status_line
     from regard.lessons.workers import train_all
 
     current: dict[ReverseTask, ReverseEpoch] = {}
     done: list[ReverseRun] = []
-    with status_line(STATUS_INTERVAL) as show:
+    with status_line(STATUS_EVERY) as show:
 
         def on_epoch(task: ReverseTask, epoch: ReverseEpoch) -> None:
             current[task] = epoch

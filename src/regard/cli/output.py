@@ -7,18 +7,23 @@ passed to rich.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from regard.escaping import escape_controls, escape_json, raw_stream
+from regard.events import Event, TextPiece
+from regard.events import Progress as ProgressEvent
 from regard.wording import count_of, duration
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-STATUS_EVERY = 15.0  # seconds between status lines without a terminal
+STATUS_EVERY = 9.0  # seconds between status lines without a terminal
+HEARTBEAT = 10.0  # seconds of silence after which a running job is reported
+is_quiet = False  # --quiet: print results, warnings and errors only; set by `regard.cli.app.run`
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -45,9 +50,12 @@ def print_json(document: object) -> None:
 
 
 def note(message: str) -> None:
-    """Print a message that is not part of the result to stderr."""
+    """Print a message that is not part of the result to stderr; with --quiet only warnings."""
+    if is_quiet and not message.startswith("warning:"):
+        return
     # Escaped here too: while a progress bar is drawn, rich would interpret markup in what is printed.
     print(escape_controls(message, multiline=True), file=sys.stderr, flush=True)
+    Heartbeat.printed = time.monotonic()
 
 
 @contextmanager
@@ -56,23 +64,22 @@ def progress(
 ) -> Iterator[Callable[[int], None]]:
     """Show progress on stderr; call what it yields with the number of units finished since the last call.
 
-    A terminal shows count, rate and, with a `total`, time left; a log file gets the same as a line every `every`
-    seconds. At the end one summary line is printed, unless the job raised an exception. `unit` is a plural that ends
-    in s.
+    A terminal shows count, rate and, with a `total`, time left; a log file gets the same as a line if it got
+    none for `every` seconds. At the end one summary line is printed, unless the job raised an exception. `unit` is a
+    plural that ends in s.
     """
     begin, done = time.perf_counter(), 0
 
     def rate() -> float:
         return done / max(time.perf_counter() - begin, 1e-9)
 
-    if not sys.stderr.isatty():
-        last = begin
+    if is_quiet or not sys.stderr.isatty():
+        start = time.monotonic()
 
         def count(more: int) -> None:
-            nonlocal done, last
+            nonlocal done
             done += more
-            if time.perf_counter() - last >= every and done != total:
-                last = time.perf_counter()
+            if time.monotonic() - max(start, Heartbeat.printed) >= every and done != total:
                 of_total = f" of {total:,}" if total is not None else ""
                 left = f", {duration((total - done) / rate())} left" if total is not None and done else ""
                 note(f"{stage}: {done:,}{of_total} {unit}, {_figures(rate())} {unit}/s{left}")
@@ -103,17 +110,58 @@ def progress(
     note(f"{stage}: {count_of(done, unit.removesuffix('s'))} in {_figures(seconds)} s, {_figures(rate())} {unit}/s")
 
 
+class Heartbeat:
+    """Prints a line whenever a job has printed no note for `HEARTBEAT` seconds: its last event, and its time so far."""
+
+    printed = 0.0  # when the last note was printed
+
+    def __init__(self) -> None:
+        self._begin = Heartbeat.printed = time.monotonic()
+        self._last = self._status = ""  # the status is not printed yet, or not again
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def on_event(self, event: Event) -> None:
+        """Keep what an event says; a terminal shows it at once."""
+        if isinstance(event, ProgressEvent):
+            total = f" of {event.total:,}" if event.total is not None else ""
+            self._last = f"{event.stage}, {event.done:,}{total} {event.unit}"
+        elif line := event.line():
+            self._last, self._status = line.splitlines()[0], line if event.transient else ""
+        if sys.stderr.isatty() or (isinstance(event, TextPiece) and sys.stdout.isatty()):
+            Heartbeat.printed = time.monotonic()
+
+    def _run(self) -> None:
+        while not self._end.wait(max(Heartbeat.printed + HEARTBEAT - time.monotonic(), 0)):
+            if (now := time.monotonic()) - Heartbeat.printed >= HEARTBEAT:
+                Heartbeat.printed = now
+                after = f", after: {self._last}" if self._last else ""
+                line, self._status = self._status or f"running, {duration(now - self._begin)} so far{after}", ""
+                try:
+                    note(line)
+                except (OSError, ValueError):  # nobody reads stderr any more
+                    return
+
+
 @contextmanager
 def status_line(every: float) -> Iterator[Callable[[str], None]]:
-    """Yields a function that shows a status line: updated in place in a terminal, printed every `every` seconds
-    elsewhere."""
-    if not sys.stderr.isatty():
-        last = -every
+    """Yields a function that shows a status line: updated in place in a terminal, elsewhere printed if nothing was for
+    `every` seconds."""
+    if is_quiet or not sys.stderr.isatty():
+        first = True
 
         def show(line: str) -> None:
-            nonlocal last
-            if time.monotonic() - last >= every:
-                last = time.monotonic()
+            nonlocal first
+            if first or time.monotonic() - Heartbeat.printed >= every:
+                first = False
                 note(line)
 
         yield show

@@ -50,7 +50,7 @@ def serve(
         typer.Option(
             metavar="N",
             min=0,
-            help="Requests held at once of one client, a key or else a connection; 0: three quarters of all.",
+            help="Requests held at once of one client, a key or else an address; 0: three quarters of all.",
             rich_help_panel=LIMITS,
         ),
     ] = 0,
@@ -66,6 +66,15 @@ def serve(
             metavar="SECONDS", min=0.01, help="For an answer; slower ones become 504.", rich_help_panel=LIMITS
         ),
     ] = 60.0,
+    verb_timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="For the computation of a verb; slower ones become 504. 0: half of --request-timeout.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = 0.0,
     body_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="For a body; slower ones get 408.", rich_help_panel=LIMITS)
     ] = 5.0,
@@ -73,6 +82,14 @@ def serve(
         bool,
         typer.Option(
             help="Cut texts that are too long for a model unless a request says otherwise; else they get 413.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = False,
+    accept_token_ids: Annotated[
+        bool,
+        typer.Option(
+            help="Accept token ids in place of texts, at /v1/embeddings, /v1/completions and /embed. They must be "
+            "those of the model's own tokenizer; ids of another give wrong answers without an error.",
             rich_help_panel=LIMITS,
         ),
     ] = False,
@@ -106,9 +123,10 @@ def serve(
 ) -> None:
     """Serve models over HTTP to programs: OpenAI's API, Text Embeddings Inference's, and every verb at /v1/VERB.
 
-    Each model runs in a process of its own; requests of many clients are computed together. SIGTERM or Ctrl-C stops
-    accepting requests, answers those in flight, and exits with 0. The server listens on this machine only, unless
-    --host says otherwise; then every request needs a key, because anyone who can reach the port could use the models.
+    Each model runs in a process of its own; requests of many clients are computed together. Verbs have a second process
+    of their model, which the first one starts. SIGTERM or Ctrl-C stops accepting requests, answers those in flight, and
+    exits with 0. The server listens on this machine only, unless --host says otherwise; then every request needs a key,
+    because anyone who can reach the port could use the models.
 
     regard serve ./my-model regard-gpt --port 8000
     """
@@ -130,10 +148,12 @@ def serve(
             max_body_bytes=max_body_bytes,
             max_client_batch_size=max_client_batch_size,
             request_timeout=request_timeout,
+            verb_timeout=verb_timeout or request_timeout / 2,
             body_timeout=body_timeout,
+            auto_truncate=auto_truncate,
+            accept_token_ids=accept_token_ids,
         ),
         options=ModelOptions(threads=threads, device=device, precision=precision, max_batch_tokens=max_batch_tokens),
-        auto_truncate=auto_truncate,
         log_requests=log_requests,
         on_message=partial(print, flush=True),
     )

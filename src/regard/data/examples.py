@@ -118,21 +118,43 @@ def split_examples(examples: Sequence[Example], parts: str = "80/10/10", *, seed
     The split is stratified by label, and the first part has every label. Examples with the same text (ignoring case and
     whitespace), questions about the same context, and equal images go to the same part.
     """
-    fractions = _fractions(parts)
+    fractions, groups = _fractions(parts), _groups(examples)
+    different = sum(map(len, groups))
+    if different < len(fractions):
+        raise InputError(
+            f"{len(examples)} examples, {different} of them different, cannot be split into {len(fractions)} parts; "
+            "give more examples or separate files"
+        )
+    return _assign(groups, fractions, seed)
+
+
+def split_folds(examples: Sequence[Example], count: int, *, seed: int = 0) -> list[list[int]]:
+    """Return the indices of the examples in each fold of a cross-validation, as `split_examples` splits.
+
+    There are fewer folds if there are fewer different texts.
+    """
+    groups = _groups(examples)
+    generator, number = random.Random(seed), 0
+    folds: list[list[int]] = [[] for _ in range(min(count, sum(map(len, groups))))]
+    for stratum in groups:
+        generator.shuffle(stratum)
+        for group in stratum:
+            folds[number % len(folds)].extend(group)
+            number += 1
+    return [sorted(fold) for fold in folds]
+
+
+def _groups(examples: Sequence[Example]) -> list[list[list[int]]]:
+    """The groups of examples that stay together, by the stratum of most of their examples."""
     strata = _strata(examples)
     groups: dict[Hashable, list[int]] = {}
     for index, example in enumerate(examples):
         groups.setdefault(leakage_key(example), []).append(index)
-    if len(groups) < len(fractions):
-        raise InputError(
-            f"{len(examples)} examples, {len(groups)} of them different, cannot be split into {len(fractions)} parts; "
-            "give more examples or separate files"
-        )
     by_stratum: dict[Hashable, list[list[int]]] = {}
     for group in groups.values():
         label = Counter(strata[index] for index in group).most_common(1)[0][0]
         by_stratum.setdefault(label, []).append(group)
-    return _assign(list(by_stratum.values()), fractions, seed)
+    return list(by_stratum.values())
 
 
 def _assign(strata: list[list[list[int]]], fractions: list[float], seed: int) -> list[list[int]]:

@@ -3,7 +3,8 @@
 Files are on the local disk or on an object store (`s3://bucket/key`), and several of them can be named at once: a
 folder or a glob stands for its files in sorted order.
 
-Lines end with LF or CR LF only: U+2028, vertical tabs and lone carriage returns are part of the text. Lines are held in
+Lines end with LF or CR LF only: U+2028, vertical tabs and lone carriage returns are part of the text, but a file whose
+only line breaks are carriage returns is refused. Lines are held in
 memory, so their length is limited, and so is the size of compressed files that are read completely: a few kilobytes can
 decompress to terabytes.
 """
@@ -66,6 +67,26 @@ def taken_for_file(source: str) -> bool:
     return source.startswith(tuple(f"{scheme}://" for scheme in storage.STORES))
 
 
+def is_file_name(source: str) -> bool:
+    """Return whether an argument that may be a file or a text is a file.
+
+    It exists, or it looks like one: it has the suffix of a table, or a path separator and no blanks.
+    """
+    if source == STANDARD_INPUT or os.path.exists(source):
+        return True
+    suffixes = (*ROW_SUFFIXES, ".conll", *COMPRESSED_SUFFIXES)
+    return source.lower().endswith(suffixes) or (os.sep in source and not any(map(str.isspace, source)))
+
+
+def refuse_file_name(text: str) -> None:
+    """Raise InputError for a text of a Python caller that is, or looks like, the name of a file."""
+    if is_file_name(text):
+        raise InputError(
+            f"a string is a text, and this one looks like a file: pass pathlib.Path({text!r}) to read the file, or "
+            f"[{text!r}] if it is a text"
+        )
+
+
 def is_rereadable(path: str | os.PathLike[str]) -> bool:
     """Return whether an input can be read more than once: files, folders and globs, but not standard input or pipes."""
     if os.fspath(path) == STANDARD_INPUT:
@@ -99,6 +120,21 @@ def files_of(path: str | os.PathLike[str]) -> list[str] | None:
 def is_glob(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a pattern for files, and not the name of one that has such characters."""
     return storage.is_pattern(path) and not os.path.exists(path)
+
+
+def refuse_output_in_input(output: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
+    """Raise InputError if the folder or the glob `source` would hold the output: the next run would read it."""
+    read, written = os.fspath(source), os.fspath(output)
+    if read.startswith(tuple(f"{scheme}:/" for scheme in storage.STORES)):
+        inside = storage.normalize(written).startswith(storage.normalize(read).rstrip("/") + "/")
+    elif os.path.isdir(read):
+        inside = Path(os.path.realpath(written)).is_relative_to(os.path.realpath(read))
+    else:
+        inside = is_glob(read) and storage.matches(read, written)
+    if inside and read != STANDARD_INPUT:
+        raise InputError(
+            f"{output} is inside the input {source}: the next run would read it as input; choose an output elsewhere"
+        )
 
 
 def _base(address: str) -> str:
@@ -237,6 +273,11 @@ def decode_lines(file: IO[bytes], name: str, encoding: str | None = None, *, num
         if not line:
             return
         number += 1
+        if number == 1 and not line.endswith(b"\n") and b"\r" in line[:-1]:
+            raise InputError(
+                f"{name}: its lines end with a carriage return only, as on a classic Mac; expected line feeds. Convert "
+                f"it: tr '\\r' '\\n' < {_shell_name(name)} > NEW"
+            )
         if len(line) > limit and len(line.removesuffix(b"\n").removesuffix(b"\r")) > limit:
             raise InputError(
                 f"{name} line {number} has more than {format_size(limit)}, the limit for a line; expected a text "
@@ -303,8 +344,12 @@ class _Utf8Bytes(io.RawIOBase):
 
 
 def _convert(encoding: str, name: str) -> str:
-    plain = " " not in name and Path(name).suffix.lower() not in _DECOMPRESSORS
-    return f"iconv -f {encoding} -t UTF-8 {name if plain else 'FILE'} > NEW"
+    return f"iconv -f {encoding} -t UTF-8 {_shell_name(name)} > NEW"
+
+
+def _shell_name(name: str) -> str:
+    """A file name for a command that a user copies; FILE if the command could not read it."""
+    return name if " " not in name and Path(name).suffix.lower() not in _DECOMPRESSORS else "FILE"
 
 
 def _reason(error: BaseException) -> str:

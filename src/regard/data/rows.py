@@ -28,6 +28,7 @@ from typing import Any
 from regard.data.files import decode_lines, display_name, files_of, open_bytes
 from regard.data.frames import DataFrameSource
 from regard.data.labels import is_missing
+from regard.data.readers.memory import refuse_repeated
 from regard.data.readers.records import (
     is_json,
     is_parquet,
@@ -40,6 +41,7 @@ from regard.data.readers.records import (
 )
 from regard.data.readers.roles import RowWidths, decide_texts, has_header_row, text_cell
 from regard.data.readers.tables import SAMPLE, SAMPLE_LINES, Missing, Table, TableOptions, infer_format
+from regard.data.text_inputs import read_items
 from regard.errors import InputError, check_choice
 from regard.wording import count_of
 
@@ -365,6 +367,7 @@ def _open_frame(frame: Any, options: TableOptions, num_texts: int | None, names:
     columns = [str(column) for column in frame.columns]
     if not columns or not len(frame):
         raise InputError("the DataFrame is empty: expected at least one row")
+    refuse_repeated(columns, "the DataFrame")
     head = [list[object](row) for row in islice(read(), SAMPLE)]
     table = Table("the DataFrame", "DataFrame", head, list(range(1, len(head) + 1)), columns, unit="row")
     roles = decide_texts(table, num_texts=num_texts, names=names, columns=options.columns, header=None)
@@ -387,10 +390,7 @@ def _open_frame(frame: Any, options: TableOptions, num_texts: int | None, names:
 
 def _open_list(items: Any, options: TableOptions, num_texts: int | None, names: Sequence[str]) -> RowReader:
     """Texts, pairs of texts, or records: dicts from names of columns to values."""
-    if hasattr(items, "tolist"):  # an array, or a Series of pandas
-        items = items.tolist()
-    if not isinstance(items, Sequence):
-        items = list(items)
+    items = read_items(items)
     if not items:
         raise InputError("there are no texts: expected at least one")
     if any(isinstance(item, Mapping) for item in items):

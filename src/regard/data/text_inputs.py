@@ -1,7 +1,7 @@
-"""The X and y of estimators: what scikit-learn and pandas pass around, as texts, pairs of texts, and labels.
+"""What Python callers pass as texts or labels, to verbs, estimators and indexes: lists, Series, arrays, generators.
 
-A DataFrame is never read by its column names: one column is used, two are pairs where pairs are expected, and anything
-else is an error that names the remedy.
+`read_items` is the one place that knows these kinds; `read_texts` makes texts or pairs of them. Of a DataFrame one
+column is used, two are pairs where pairs are expected, and anything else is an error that names the remedy.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from regard.data.labels import is_missing
 from regard.errors import InputError
@@ -40,21 +38,30 @@ class TextInputs:
         return [text for text in self.texts if text is not None]
 
 
-def read_texts(X: Any, *, pairs: bool = False, estimator: str = "Embedder") -> TextInputs:
-    """Read the X of an estimator: a list, tuple or generator, a Series, an array or a DataFrame.
-
-    `pairs`: whether an item may be two texts. Raises InputError for anything else, naming the row or the remedy.
-    """
+def read_items(X: Any, expected: str = "a list of texts") -> list[Any]:
+    """Return the items of a list, tuple, generator, Series, array or column. Raises InputError for anything else."""
     if isinstance(X, str | bytes):
-        raise InputError(f"expected a list of texts, got one {type(X).__name__}; put it in a list: [{X[:30]!r}]")
+        raise InputError(f"expected {expected}, got one {type(X).__name__}; put it in a list: [{X[:30]!r}]")
     if isinstance(X, Mapping | Set) or not isinstance(X, Iterable):
         hint = "; give the texts of one key" if isinstance(X, Mapping) else ""
-        raise InputError(f"expected a list of texts, got one {type(X).__name__}{hint or '; put the texts in a list'}")
+        raise InputError(f"expected {expected}, got one {type(X).__name__}{hint or '; put the texts in a list'}")
+    columns, _ = columns_of(X)
+    if columns is not None and len(columns) == 1:
+        return list(columns[0])
+    return list(X.tolist() if hasattr(X, "tolist") else X)
+
+
+def read_texts(X: Any, *, pairs: bool = False, estimator: str | None = None) -> TextInputs:
+    """Read texts: a list, tuple or generator, a Series, an array or a DataFrame. A missing one (None, NaN) is None.
+
+    `pairs`: whether an item may be two texts. Raises InputError for anything else, naming the row or the remedy;
+    `estimator` is the one whose X it is.
+    """
     columns, names = columns_of(X)
     index = getattr(X, "index", None)
     if columns is None:
-        items = X.tolist() if hasattr(X, "tolist") else list(X)
-        return TextInputs([_item(item, row, pairs) for row, item in enumerate(items)], index=_index(index))
+        texts = [_item(item, row, pairs) for row, item in enumerate(read_items(X))]
+        return TextInputs(texts, index=_index(index))
     if len(columns) == 1 or (pairs and len(columns) == 2):
         rows = list(zip(*columns, strict=True))
         texts = [_item(row[0] if len(row) == 1 else row, number, pairs) for number, row in enumerate(rows)]
@@ -63,14 +70,25 @@ def read_texts(X: Any, *, pairs: bool = False, estimator: str = "Embedder") -> T
     listed = f" ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})" if names else ""
     choice = f'frame["{example}"]' if names else "X[:, 0]"
     expected = "one column of texts or two of pairs" if pairs else "one column of texts"
+    one_by_one = f', or embed columns one by one: ColumnTransformer([("{example}", {estimator}(), "{example}")])'
     raise InputError(
-        f"expected {expected}, got {len(columns)} columns{listed}; choose the texts with {choice}, or embed columns "
-        f'one by one: ColumnTransformer([("{example}", {estimator}(), "{example}")])'
+        f"expected {expected}, got {len(columns)} columns{listed}; choose the texts with {choice}"
+        f"{one_by_one if estimator else ''}"
     )
+
+
+def read_rows(X: Any) -> list[Any]:
+    """Read texts, pairs of texts, or records: None where one is missing, and the others as they are."""
+    return [
+        item if isinstance(item, list | tuple | Mapping) else _item(item, row, True)
+        for row, item in enumerate(read_items(X))
+    ]
 
 
 def remember_columns(estimator: Any, inputs: TextInputs) -> None:
     """Store the number and the names of the columns of X under the names that scikit-learn uses."""
+    import numpy as np  # here: the command line reads the verbs' requests without numpy
+
     if inputs.num_columns is not None:
         estimator.n_features_in_ = inputs.num_columns
     if inputs.column_names is not None:
@@ -91,11 +109,9 @@ def check_columns(estimator: Any, inputs: TextInputs) -> None:
 
 def read_column(y: Any, what: str = "a list of labels") -> list[Any]:
     """Read the y of an estimator: a list, a Series, an array, or one column of a DataFrame."""
-    if isinstance(y, str | bytes | Mapping) or not isinstance(y, Iterable):
-        raise InputError(f"expected {what}, got one {type(y).__name__}")
     columns, names = columns_of(y)
     if columns is None:
-        return list(y.tolist() if hasattr(y, "tolist") else y)
+        return read_items(y, what)
     if len(columns) != 1:
         chosen = names[-1] if names else "label"
         raise InputError(f'expected {what} in one column, got {len(columns)}; choose it, such as frame["{chosen}"]')
@@ -110,7 +126,7 @@ def columns_of(X: Any) -> tuple[list[Sequence[Any]] | None, tuple[str, ...] | No
             return [X.iloc[:, index].tolist() for index in range(len(names))], tuple(names)
         return [list(X[name]) for name in X.columns], tuple(names)
     shape = getattr(X, "shape", None)
-    if shape is None or len(shape) == 1:
+    if not isinstance(shape, tuple) or len(shape) == 1:
         return None, None
     if len(shape) != 2:
         raise InputError(f"expected one text per row, got an array of shape {tuple(shape)}")

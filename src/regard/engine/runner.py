@@ -11,6 +11,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from regard.cancellation import check_cancelled
+
 DEPTH = 4  # batches on the device before the results of the first are awaited
 SWITCH_INTERVAL = 1e-5  # seconds: every tensor operation of the thread that feeds the GPU waits up to this long
 K = TypeVar("K")
@@ -27,6 +29,7 @@ def run_batches(
     waiting: deque[tuple[K, Tensor, torch.cuda.Event | None]] = deque()
     depth = DEPTH if device.type == "cuda" else 0
     for key, batch in batches:
+        check_cancelled()
         with torch.inference_mode():  # left before the yield, or the caller would be in it too
             waiting.append((key, *_copy_out(compute(batch))))
         while len(waiting) > depth:

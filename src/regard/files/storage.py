@@ -395,6 +395,13 @@ def _objects(folder: _Location, *, recursive: bool = True) -> list[str]:
     return [info.path for info in found if info.type == fs.FileType.File]
 
 
+def matches(pattern: Address, path: Address) -> bool:
+    """Return whether a local path, or the record beside it, is one of the files of a glob."""
+    expression = _glob_expression(os.path.abspath(local_path(pattern)).split(os.sep))
+    written = os.path.abspath(local_path(path))
+    return any(expression.fullmatch(name) for name in (written, f"{written}.regard.json"))
+
+
 def _is_visible(name: str) -> bool:
     return not name.startswith((".", "_"))
 

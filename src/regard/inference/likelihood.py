@@ -24,7 +24,7 @@ from regard.data.files import display_name, read_all_lines
 from regard.data.readers.tables import Missing
 from regard.data.rows import Row, RowReader
 from regard.errors import InputError
-from regard.events import Event, Progress, ResultItem
+from regard.events import Event, Progress, ResultItem, TextPiece
 from regard.inference.causal_lm import BATCH_TOKENS, CausalScorer, ScoredIds, split_special_tokens
 from regard.inference.masked_lm import MaskedLM, pseudo_nll
 from regard.models.family import can, describe_model
@@ -283,6 +283,8 @@ def scoring_events(
             yield row.texts[0] or ""
 
     log_probability, tokens, long, unscored, done, found = 0.0, 0, 0, 0, 0, False
+    yield TextPiece(text="")  # lines are printed as they come
+    yield Progress(stage="scoring", done=0, unit="lines")  # its clock starts
     for score in score_lines(model, tokenizer, remember()):
         row = pending.popleft()
         score = replace(score, line=row.line, log_probability=None if row.is_missing else score.log_probability)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
@@ -16,9 +17,9 @@ from regard.inference.generation.decoder import as_decoder
 from regard.inference.generation.sampling import Sampling, sample
 from regard.inference.generation.trace import Trace, TraceCandidate, TraceDocument
 from regard.inference.translation.subwords import Subwords
-from regard.inference.translation.translator import translator_of
+from regard.inference.translation.translator import Translator, translator_of
 from regard.interpret.generation import Generation
-from regard.interpret.translation import source_ids
+from regard.interpret.translation import first_sentence, first_sentence_note, source_ids
 from regard.render.result import Result, Table
 
 NUM_CANDIDATES = 6  # listed for each prefix
@@ -33,6 +34,7 @@ class DecodingSteps(Result):
     text: str
     method: Literal["beam", "greedy", "sample"]
     trace: TraceDocument
+    notes: list[str] = Field(default_factory=list)
 
     def to_table(self) -> Table:
         """One row for each candidate."""
@@ -81,8 +83,12 @@ def decode_in_steps(loaded: LoadedModel, text: str, config: GenerationConfig) ->
     """Translate or continue the text by search or by sampling, and record the candidates of every step."""
     if not text.strip():
         raise InputError("the text is empty; expected a text to translate or to continue")
+    notes = []
     if isinstance(loaded.tokenizer, Subwords):
-        trace = _translate(loaded, text, config)
+        translator = translator_of(loaded)
+        if (count := len(translator.split(text))) > 1:
+            notes, text = [first_sentence_note(count)], first_sentence(translator, text)
+        trace = _translate(translator, text, config)
     else:
         generation = Generation(loaded, text, config, candidates=False, record_trace=True)
         for _ in generation.events():
@@ -90,11 +96,10 @@ def decode_in_steps(loaded: LoadedModel, text: str, config: GenerationConfig) ->
         trace = generation.recorded_trace()
     settings = config.model_dump(exclude_defaults=True)
     document = trace.document({"model": loaded.name, "text": text, "settings": settings})
-    return DecodingSteps(model=loaded.name, text=text, method=config.method, trace=document)
+    return DecodingSteps(model=loaded.name, text=text, method=config.method, trace=document, notes=notes)
 
 
-def _translate(loaded: LoadedModel, text: str, config: GenerationConfig) -> Trace:
-    translator = translator_of(loaded)
+def _translate(translator: Translator, text: str, config: GenerationConfig) -> Trace:
     subwords, ids = translator.subwords, source_ids(translator, text)
     trace = Trace(
         top=NUM_CANDIDATES,

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PrivateAttr
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.events import Event, Progress, TextPiece, drain, map_events
+from regard.files.output_file import GENERATOR
 from regard.generation_config import SAMPLING, GenerationConfig
 from regard.inference.generation.assisted import check_assistant
 from regard.inference.generation.beam_search import Beam
@@ -32,7 +33,7 @@ from regard.inference.generation.text_generator import (
 from regard.inference.generation.trace import Trace, TraceDocument
 from regard.models.family import family_name
 from regard.nn.training import evaluation_mode
-from regard.render.result import Result
+from regard.render.result import Result, Table
 from regard.text import Tokenizer
 from regard.text.chat_template import read_messages
 
@@ -223,6 +224,9 @@ class GenerateResult(Result):
     which has room for `max_new_tokens`. The prompt of a chat is what the model's template makes of the `messages`.
     `continues`: the model continues the prompt; a T5 answers it. `tokens` are the tokens of the first text with their
     candidates, if these were recorded.
+
+    With several prompts `results` has one result for each, and `texts` holds the texts of all, in that order; the
+    fields about a prompt are those of the first.
     """
 
     page_view: ClassVar[str | None] = "generation"
@@ -242,8 +246,35 @@ class GenerateResult(Result):
     tokens: list[GeneratedToken] | None
     trace: TraceDocument | None = Field(default=None, exclude=True)  # of a beam search with candidates
 
+    _results: list[GenerateResult] = PrivateAttr(default_factory=list)  # of several prompts
+
+    @classmethod
+    def joined(cls, results: Sequence[GenerateResult]) -> GenerateResult:
+        """The results of several prompts as one."""
+        if len(results) == 1:
+            return results[0]
+        found = results[0].model_copy(update={"texts": [text for one in results for text in one.texts]})
+        found._results = list(results)
+        return found
+
+    @property
+    def results(self) -> list[GenerateResult]:
+        """The result of each prompt."""
+        return self._results or [self]
+
+    def to_dict(self) -> dict[str, Any]:
+        each = {"results": [one.to_dict() for one in self._results]} if self._results else {}
+        return {**super().to_dict(), **each}
+
     def to_text(self) -> str:
+        if self._results:
+            results = enumerate(self._results)
+            return "\n".join(f"{prompt_heading(number, one.prompt)}\n{one.to_text()}" for number, one in results)
         return "\n".join(text for text in _displayed(self.texts, self.method == "beam"))
+
+    def to_table(self) -> Table:
+        rows = [[one.prompt, text.text, text.reason] for one in self.results for text in one.texts]
+        return ["prompt", "text", "reason"], rows
 
     @property
     def reason(self) -> FinishReason:
@@ -421,7 +452,9 @@ class Generation:
 
             path.write_text(search_page(document, cli=cli, python=python), encoding="utf-8")
         else:
-            path.write_text(json.dumps(document, allow_nan=False, indent=1) + "\n", encoding="utf-8")
+            path.write_text(
+                json.dumps({"generator": GENERATOR, **document}, allow_nan=False, indent=1) + "\n", encoding="utf-8"
+            )
 
     def result(self) -> GenerateResult:
         return GenerateResult(
@@ -443,6 +476,11 @@ class Generation:
 
 def _sampling(config: GenerationConfig) -> Sampling:
     return Sampling(**{name: getattr(config, name) for name in SAMPLING})
+
+
+def prompt_heading(number: int, prompt: str) -> str:
+    """The line above the texts of one of several prompts."""
+    return f"=== prompt {number + 1}: {prompt}"
 
 
 def _with_end(stream: Any) -> Iterator[tuple[int, str]]:

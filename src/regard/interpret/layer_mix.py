@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.cancellation import check_cancelled
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.inference.embedding.engine import load_engine
@@ -105,6 +106,7 @@ def learn_mix(layers: Floats, labels: Sequence[int], *, steps: int = 200, seed: 
         return result
 
     for _ in range(steps):
+        check_cancelled()
         loss = nn.functional.cross_entropy(logits(), targets)
         optimizer.zero_grad()
         torch.autograd.backward(loss)

@@ -16,6 +16,7 @@ from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import as_decoder
 from regard.inference.generation.text_generator import token_text
+from regard.inference.translation.sentences import CompletenessCount, source_texts
 from regard.inference.translation.subwords import word_indices
 from regard.inference.translation.translator import (
     AlignmentHeads,
@@ -213,15 +214,24 @@ def translate_in_steps(
     translator: Translator, text: str, *, beam: Beam | None = None, name: str = ""
 ) -> TranslationSteps:
     """Translate a text and record every step of its best hypotheses, or of the greedy one."""
-    source_ids(translator, text)
+    source_ids(translator, first_sentence(translator, text))
     return replay_translations(translator, text, translator.translate([text], beam=beam)[0], name=name)
 
 
 def replay_translations(
     translator: Translator, text: str, translations: Sequence[Translation], *, name: str = "", forced: bool = False
 ) -> TranslationSteps:
-    """Decode translations of the text once more and record every step; `forced`: they were given, not found."""
+    """Decode translations of the text once more and record every step; `forced`: they were given, not found.
+
+    Of a text of several sentences, which were translated one by one, the steps are those of the first.
+    """
     model, subwords = translator.model, translator.subwords
+    complete = CompletenessCount()
+    complete.add(translations[0].sentences)
+    notes = [*translator.source_notes(text), *complete.notes(translator.max_length)]
+    if len(sentences := translations[0].sentences) > 1:
+        notes.append(f"{first_sentence_note(len(sentences))} The whole translation: {translations[0].text}")
+        text, translations = source_texts(text, sentences)[0], _first_sentences(translations)
     source = source_ids(translator, text)
     targets = [[*one.ids, *([subwords.end] if one.finished else [])] for one in translations]
     logits, tape = _decode(model, source, targets)
@@ -247,9 +257,8 @@ def replay_translations(
     first = attentions[0]
     layers, num_heads = (0, 0) if first is None else first.weights.shape[:2]
     heads = translator.alignment_heads
-    language_note = translator.language_note([text])
     return TranslationSteps(
-        notes=[] if language_note is None else [language_note],
+        notes=notes,
         model=TranslatorView(
             name=name,
             kind="transformer" if recurrent is None else recurrent.cell,
@@ -272,6 +281,25 @@ def replay_translations(
             layer=heads.layer, heads=list(heads.heads), sharpest=_sharpest(first, heads), description=str(heads)
         ),
     )
+
+
+def first_sentence(translator: Translator, text: str) -> str:
+    """What the translator reads first: the first sentence, or the whole text."""
+    return [*source_texts(text, translator.split(text)), text][0]
+
+
+def first_sentence_note(count: int) -> str:
+    return f"The text has {count} sentences or parts, which are translated one by one; the steps are those of number 1."
+
+
+def _first_sentences(translations: Sequence[Translation]) -> list[Translation]:
+    """The different translations of the first sentence."""
+    found = {}
+    for one in translations:
+        first = one.sentences[0]
+        text = one.text[slice(*first.target)]
+        found[first.ids] = Translation(text, first.ids, first.log_probability, first.score, first.finished, (first,))
+    return list(found.values())
 
 
 def _sharpest(attention: CrossAttention | None, heads: AlignmentHeads) -> int:

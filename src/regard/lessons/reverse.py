@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.cancellation import check_cancelled
 from regard.errors import InputError
 from regard.models.seq2seq import Recipe, Score, Seq2Seq, Seq2SeqConfig
 from regard.nn.recording import record
@@ -177,6 +178,7 @@ def train_reverse(
         model.train()
         with single_thread():
             for batch in torch.split(torch.randperm(len(targets), generator=order), batch_size):
+                check_cancelled()
                 scores = model(data.X_train[batch], steps=targets.shape[1])
                 loss = F.cross_entropy(scores.flatten(0, 1), targets[batch].flatten())
                 optimizer.zero_grad()

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.cancellation import check_cancelled
 from regard.errors import InputError
 from regard.lessons.reverse import single_thread
 from regard.models import Transformer, TransformerConfig
@@ -176,6 +177,7 @@ def _train(model: Transformer, epochs: int, learning_rate: float) -> Iterator[fl
     """Yield the loss at the start of each epoch."""
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
     for _ in range(epochs):
+        check_cancelled()
         loss = _loss(model)
         optimizer.zero_grad()
         torch.autograd.backward(loss)

@@ -11,6 +11,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+from regard.cancellation import check_cancelled
 from regard.errors import InputError, RegardError
 from regard.lessons.reverse import ReverseEpoch
 from regard.lessons.reverse_comparison import ReverseRun, ReverseTask, train_task
@@ -54,6 +55,7 @@ def _train_in_processes(tasks: Sequence[ReverseTask], jobs: int, on_epoch: OnEpo
                 stop.deliver()
             for connection in wait(list(working)):
                 assert isinstance(connection, Connection)
+                check_cancelled()
                 number, process = working[connection]
                 message = _receive(connection, process)
                 if isinstance(message, ReverseEpoch):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from regard.errors import RegardError
 from regard.files.json_files import json_text
+from regard.files.output_file import HTML_MARK
 
 STATIC = Path(__file__).resolve().parents[1] / "server" / "static"
 SCRIPT, STYLE = "bundle.js", "bundle.css"
@@ -48,6 +49,7 @@ def page(payload: Mapping[str, object], *, title: str = "Regard", online: bool =
     )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"{HTML_MARK}\n"
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'

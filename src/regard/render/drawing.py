@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from urllib.parse import parse_qsl
+from zlib import crc32
 
 from regard.errors import RegardError
+from regard.files.output_file import PNG_MARK, SVG_MARK
 from regard.render.bundle import SCRIPT, STATIC, check_built, script_json
 
+HEADER_END = 33  # bytes of a PNG's signature and header
 SCALE = 2  # pixels of a PNG for each unit of the SVG
 
 
@@ -24,7 +28,7 @@ def svg(page_data: Mapping[str, object], static: Path = STATIC) -> str:
     engine = quickjs.Context()
     engine.eval((static / SCRIPT).read_text(encoding="utf-8"))
     document: str = engine.get("drawSvg")(script_json(page_data), script_json(route))
-    return document
+    return document.replace("<svg", SVG_MARK, 1)
 
 
 def png(document: str) -> bytes:
@@ -36,7 +40,15 @@ def png(document: str) -> bytes:
             "a .png needs a font, and none of those that the page uses is installed. Install DejaVu "
             "(fonts-dejavu-core or dejavu-sans-fonts), or save the result as .svg or .html"
         )
-    return svg_to_bytes(svg_string=document, zoom=SCALE)
+    image: bytes = svg_to_bytes(svg_string=document, zoom=SCALE)
+    chunk = b"tEXt" + PNG_MARK.encode()
+    return (
+        image[:HEADER_END]
+        + struct.pack(">I", len(chunk) - 4)
+        + chunk
+        + struct.pack(">I", crc32(chunk))
+        + image[HEADER_END:]
+    )
 
 
 @cache

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from regard.errors import InputError
-from regard.files.disk import atomic_write
 from regard.files.json_files import json_text
+from regard.files.output_file import GENERATOR, replace_output
 
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]  # headers and rows
 
@@ -33,6 +33,8 @@ class Result(BaseModel):
         None  # "module:Class", the pydantic model of `view_data()` if it is not this class
     )
     _reproduce: dict[str, str] = PrivateAttr(default_factory=dict)  # "cli" and "python": the lines that repeat it
+    _warnings: list[str] = PrivateAttr(default_factory=list)  # texts that the model cannot read
+    _num_cut: int = PrivateAttr(0)  # texts of which only a part was read
     _interrupted: bool = PrivateAttr(False)  # the user stopped the verb; the result is what there was
     _quiet: bool = PrivateAttr(False)  # another process of the same run prints it
 
@@ -51,7 +53,11 @@ class Result(BaseModel):
 
     def to_json(self) -> str:
         """The result as one indented JSON document."""
-        return json_text(self.to_dict(), indent=2)
+        return json_text(self.document(), indent=2)
+
+    def document(self) -> dict[str, Any]:
+        """The JSON document; `warnings`, if there are any, name texts that the model cannot read."""
+        return {**self.to_dict(), **({"warnings": self._warnings} if self._warnings else {})}
 
     def to_text(self) -> str:
         """The result as the command line prints it."""
@@ -69,11 +75,17 @@ class Result(BaseModel):
         """What the page needs: the view's name, its data and the lines that reproduce it."""
         if self.page_view is None:
             raise InputError(f"{type(self).__name__} has no page")
-        return {"view": self.page_view, "notes": [], **self.view_data(), "cli": "", "python": "", **self._reproduce}
+        data: dict[str, Any] = {"view": self.page_view, "notes": [], **self.view_data(), "cli": "", "python": ""}
+        return {**data, "notes": [*data["notes"], *self._warnings], **self._reproduce}
 
     def drawing_data(self) -> Mapping[str, object]:
         """The data of the page that SVG and PNG show; by default that of the page itself."""
         return self.page_data()
+
+    def with_warnings(self, warnings: Sequence[str], num_cut: int) -> None:
+        """Set what the doors say of texts that the model could not read, and of those that were cut."""
+        self._warnings.extend(warnings)
+        self._num_cut = num_cut
 
     def with_reproduction(self, cli: str, python: str) -> None:
         """Set the lines that repeat this result; called by the doors."""
@@ -106,18 +118,23 @@ class Result(BaseModel):
             ".json",
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the result; the extension chooses the format. The file appears whole or not at all."""
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the result; the extension chooses the format. The file appears whole or not at all.
+
+        A file that Regard did not write is replaced only with `force`.
+        """
         suffix = Path(path).suffix.lower()
         if suffix not in self.formats():
             raise InputError(f"{path}: expected a file name that ends in {', '.join(self.formats())}")
-        atomic_write(path, self._content(suffix))
+        with replace_output(path, force=force) as temporary:
+            temporary.write_bytes(self._content(suffix))
 
     def _content(self, suffix: str) -> bytes:
         if suffix == ".html":
             return self.to_html().encode()
         if suffix == ".json":
-            return (self.to_json() + "\n").encode("utf-8", "backslashreplace")
+            document = json_text({"generator": GENERATOR, **self.to_dict()}, indent=2)
+            return (document + "\n").encode("utf-8", "backslashreplace")
         if suffix in (".csv", ".jsonl"):
             table = self.to_table()
             if table is None:

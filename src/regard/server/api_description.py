@@ -12,7 +12,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from regard.errors import RegardError
-from regard.server.endpoint import Call, Endpoint, Limits, error_response, json_response
+from regard.server.endpoint import (
+    OPENAI_STATUSES,
+    Call,
+    Endpoint,
+    ErrorShape,
+    Limits,
+    error_response,
+    json_response,
+    shape_of,
+)
 from regard.server.served_models import ServedModels
 
 PLAIN = {
@@ -68,7 +77,7 @@ def describe(routes: Sequence[Route], verbs: Mapping[str, Any]) -> dict[str, Any
                 "operationId": route.path.strip("/").replace("/", "_"),
                 "summary": endpoint.summary,
                 "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-                "responses": {"200": _answer("The result.", result), **_errors()},
+                "responses": {"200": _answer("The result.", result), **_errors(shape_of(route.path))},
             }
         }
     for path, summary in PLAIN.items():
@@ -79,8 +88,8 @@ def describe(routes: Sequence[Route], verbs: Mapping[str, Any]) -> dict[str, Any
             "get": {"operationId": path.strip("/").replace("/", "_"), "summary": summary, "responses": answer}
         }
     for path, item in verbs["paths"].items():
-        operation = {**item["post"], "responses": {"200": item["post"]["responses"]["200"], **_errors()}}
-        paths[path] = {"post": operation}
+        responses = {"200": item["post"]["responses"]["200"], **_errors(shape_of(path))}
+        paths.setdefault(path, {})["post"] = {**item["post"], "responses": responses}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Regard", "version": "1"},
@@ -101,7 +110,9 @@ def _answer(description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-def _errors() -> dict[str, Any]:
+def _errors(shape: ErrorShape) -> dict[str, Any]:
     """Every error is an object with `error`: a message or, at OpenAI's paths, an object with the message."""
+    texts = {status: text for status, text in ERRORS.items() if shape != "openai" or status not in OPENAI_STATUSES}
+    texts |= {400: "The request is not valid or too large; the message says why."} if shape == "openai" else {}
     schema = {"type": "object", "required": ["error"], "properties": {"error": {"type": ["string", "object"]}}}
-    return {str(status): _answer(text, schema) for status, text in ERRORS.items()}
+    return {str(status): _answer(text, schema) for status, text in texts.items()}

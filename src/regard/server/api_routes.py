@@ -11,11 +11,9 @@ from regard.server.served_models import ModelDirectory
 from regard.server.tei_routes import TeiRoutes
 
 
-def api_routes(
-    models: ModelDirectory, gate: Gate, metrics: ServerMetrics, *, auto_truncate: bool = False
-) -> list[Route]:
+def api_routes(models: ModelDirectory, gate: Gate, metrics: ServerMetrics) -> list[Route]:
     return [
-        *TeiRoutes(models, gate, auto_truncate=auto_truncate).routes(),
+        *TeiRoutes(models, gate).routes(),
         *OpenAIRoutes(models, gate).routes(),
         Route("/metrics", metrics.respond),
     ]

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from regard.errors import RegardError, suggest
+from regard.errors import suggest
 from regard.render.bundle import page
 from regard.server import verbs
 from regard.server.api_description import describe
 from regard.server.api_routes import api_routes
 from regard.server.connection import BodyReader
-from regard.server.endpoint import Call, Endpoint, Gate, Limits, error_response, json_response
+from regard.server.endpoint import EXCEPTION_HANDLERS, Call, Endpoint, Gate, Limits, json_response
 from regard.server.gateway import Gateway, Reporter
+from regard.server.key_auth import HostMiddleware
 from regard.server.metrics import ServerMetrics
 from regard.server.request_errors import RequestError
 from regard.server.request_queue import RequestQueue
@@ -85,7 +85,7 @@ def create_app(
 
     def action(pattern: str, max_body_bytes: int = MAX_BODY_BYTES) -> Route:
         gate = Gate(Limits(max_body_bytes=max_body_bytes), body_reader)
-        return Route(f"/api/{pattern}", Endpoint(gate, Arguments, act, "regard"), methods=["POST"])
+        return Route(f"/api/{pattern}", Endpoint(gate, Arguments, act), methods=["POST"])
 
     async def openapi(request: Request) -> Response:
         return json_response(verbs.openapi())
@@ -109,13 +109,8 @@ def create_app(
         ],
         middleware=[
             Middleware(Gateway, reporter=Reporter(metrics=metrics)),
-            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+            Middleware(HostMiddleware, hosts=hosts),
             Middleware(TokenMiddleware, token=token, keys=keys),
         ],
-        exception_handlers={RegardError: _on_error},
+        exception_handlers=EXCEPTION_HANDLERS,
     )
-
-
-async def _on_error(request: Request, error: Exception) -> Response:
-    """A coroutine: Starlette would run a plain function in a thread, and under overload wait for one."""
-    return error_response(error, "regard")

@@ -1,17 +1,21 @@
 """A client connection: uvicorn's HTTP/1.1 protocol with limits on time and number, and a close that loses no answer.
 
 A silent client is disconnected, one with slow headers gets 408, one that does not read is aborted. Connections above
-MAX_CONNECTIONS get 429. However a connection ends, the server reads for a while what the client still sends: when a
-socket is closed with unread bytes, the kernel drops the answer too.
+MAX_CONNECTIONS get 429. A request whose end a proxy might see elsewhere gets 400, and its connection ends. However a
+connection ends, the server reads for a while what the client still sends: when a socket is closed with unread bytes,
+the kernel drops the answer too. A client that ends only its sending side gets its answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import h11
+from h11._receivebuffer import ReceiveBuffer
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from regard.engine.memory import MemoryTrimmer
@@ -97,6 +101,31 @@ HEADER_SECONDS = 5.0  # from a connection, or the first byte of its next request
 WRITE_SECONDS = 30.0  # that a client may take to read the rest of an answer
 LINGER_SECONDS = 2.0  # between the end of an answer and the end of the connection
 LINGER_BYTES = 16_000_000  # read and dropped in this time
+PROBE_SECONDS = 1.0  # between the questions whether a client that sends no more still waits for its answer
+
+# Lines that end with a line feed alone or go on in the next line; and what may only be there once.
+LOOSE_LINE = re.compile(rb"(?:^|[^\r])\n|\n[ \t]")
+BODY_LENGTH = re.compile(rb"\n(?:content-length|transfer-encoding):([^\r]*)", re.IGNORECASE)
+
+NOT_HTTP = (
+    "this is not a valid request: expected header lines that end with CR LF and are not folded, among them Host and at "
+    "most one of Content-Length and Transfer-Encoding: chunked"
+)
+
+
+class StrictBuffer(ReceiveBuffer):
+    """h11's buffer of received bytes, without its tolerance: parsers that disagree on where a request ends let a client
+    put a request of its own before that of another client of the same proxy (RFC 9112, section 11.2)."""
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        before = bytes(self)
+        lines: list[bytearray] | None = super().maybe_extract_lines()
+        if lines is not None:
+            head = before[: len(before) - len(self)]
+            lengths = BODY_LENGTH.findall(head)
+            if LOOSE_LINE.search(head) or len(lengths) > 1 or any(b"," in length for length in lengths):
+                raise h11.LocalProtocolError("folded header, bare line feed, or more than one length of the body")
+        return lines
 
 
 class Connection(H11Protocol):
@@ -112,6 +141,8 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._header_timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
+        self._probe_timer: TimerHandle | None = None
+        self.conn._receive_buffer = StrictBuffer()
         self._linger = _LingeringTransport(transport)
         super().connection_made(self._linger)
         limit = self.max_connections or MAX_CONNECTIONS
@@ -146,8 +177,27 @@ class Connection(H11Protocol):
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
         return True
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more. It may have left, or half-closed the connection and wait: true keeps it open."""
+        cycle = self.cycle
+        if self._linger.is_closing() or self.conn.their_state not in (h11.DONE, h11.MUST_CLOSE) or cycle is None:
+            return False
+        self._linger.received_eof = True
+        if cycle.response_started:  # the transport sends the rest of the answer before it closes
+            return False
+        self._probe_timer = self.loop.call_later(PROBE_SECONDS, self._probe)
+        return True
+
+    def _probe(self) -> None:
+        """Send something that clients skip; the system of a client that has left answers with a reset, and the next
+        write fails. HTTP/1.0 has nothing of the kind."""
+        if not self.cycle.response_started and self.scope["http_version"] != "1.0":
+            self._linger.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._probe_timer = self.loop.call_later(PROBE_SECONDS, self._probe)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._header_timer, self._write_timer = _cancel(self._header_timer), _cancel(self._write_timer)
+        self._probe_timer = _cancel(self._probe_timer)
         self._linger.end()
         super().connection_lost(exc)
 
@@ -162,7 +212,8 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.conn.their_state is h11.SEND_BODY:  # answered before the body arrived: nobody will read the rest
+        left_over = self.conn.their_state is h11.SEND_BODY  # answered before the body arrived: nobody reads the rest
+        if left_over or (self._linger.received_eof and self.cycle.response_complete):
             self._linger.close()
 
     def shutdown(self) -> None:
@@ -181,7 +232,7 @@ class Connection(H11Protocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self._answer(HTTPStatus.BAD_REQUEST, msg)
+            self._answer(HTTPStatus.BAD_REQUEST, NOT_HTTP)
         else:  # an answer is half sent: nothing else can be sent on this connection
             self._linger.close()
 
@@ -195,13 +246,16 @@ class Connection(H11Protocol):
             self._linger.abort()
 
     def _answer(self, status: HTTPStatus, text: str) -> None:
-        """Answer without the application, and close."""
-        retry = f"retry-after: {RETRY_AFTER}\r\n" if status is HTTPStatus.TOO_MANY_REQUESTS else ""
+        """Answer without the application, and close. The form is OpenAI's, whose clients read it."""
+        busy = status is HTTPStatus.TOO_MANY_REQUESTS
+        retry = f"retry-after: {RETRY_AFTER}\r\n" if busy else ""
+        kind = "rate_limit_error" if busy else "invalid_request_error"
+        body = json.dumps({"error": {"message": text, "type": kind, "param": None, "code": None}})
         head = (
-            f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
-            f"content-length: {len(text)}\r\n{retry}connection: close\r\n\r\n"
+            f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n{retry}connection: close\r\n\r\n"
         )
-        self._linger.write((head + text).encode("ascii", "replace"))
+        self._linger.write((head + body).encode("ascii"))
         self._linger.close()
 
 
@@ -214,6 +268,7 @@ class _LingeringTransport(asyncio.Transport):
         self._transport = transport
         self._bytes_left = LINGER_BYTES
         self._closing = False
+        self.received_eof = False  # there is nothing left to read
         self._timer: TimerHandle | None = None
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -235,6 +290,8 @@ class _LingeringTransport(asyncio.Transport):
     def close(self) -> None:
         if self.is_closing():
             return
+        if self.received_eof:
+            return self.close_idle()
         self._closing = True
         self._transport.write_eof()
         self._transport.resume_reading()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -25,28 +26,39 @@ from regard.server.request_errors import RequestError
 from regard.server.request_queue import ClientDisconnected, ServerBusy
 from regard.server.served_models import AnsweringModel
 from regard.server.slots import Slots
+from regard.verbs import VERBS
 
 Body = TypeVar("Body", bound=BaseModel)
 ErrorShape = Literal["openai", "tei", "regard"]
 CLIENT_CLOSED_REQUEST = 499  # nginx's code; nobody reads this answer
 STATUSES = ((ServerBusy, 429), (BodyTimeout, 408), (BodyTooLarge, 413), (InputError, 422))  # the first match counts
 # The names of errors in the two protocols, by status.
+OPENAI_PATHS = ("/v1/embeddings", "/v1/completions", "/v1/models")
+OPENAI_STATUSES = {413: 400, 415: 400, 422: 400}  # what its clients raise as BadRequestError
 OPENAI_TYPES = {401: "invalid_request_error", 429: "rate_limit_error", 503: "service_unavailable", 504: "timeout"}
 TEI_TYPES = {422: "Validation", 413: "Validation", 429: "Overloaded", 503: "Unhealthy", 404: "Validation"}
 
 ALTERNATIVE = re.compile(r"str|int|float|bool|function-.*|.*[\[(].*")
 
 
+WARNING_HEADER = "X-Regard-Warning"  # texts that the model cannot read; bodies stay those of other servers
+
+
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a server. `request_timeout` is in seconds, from the body to the answer."""
+    """The limits of a server. `request_timeout` is in seconds, from the body to the answer; `verb_timeout` is that of
+    the computation of a verb; `auto_truncate` is what a request that does not say gets; without `accept_token_ids`,
+    inputs must be texts."""
 
     max_concurrent_requests: int = 64
     max_client_requests: int = 48
     max_body_bytes: int = 4_000_000
     max_client_batch_size: int = 2048
     request_timeout: float = 60.0
+    verb_timeout: float = 30.0
     body_timeout: float = 5.0
+    auto_truncate: bool = False
+    accept_token_ids: bool = False
 
 
 @dataclass(slots=True)
@@ -157,7 +169,6 @@ class Endpoint(Generic[Body]):
     gate: Gate
     body: type[Body]
     handler: Callable[[Body, Call], Awaitable[Response]]
-    errors: ErrorShape
     result: Any = None
     summary: str = ""
 
@@ -168,6 +179,8 @@ class Endpoint(Generic[Body]):
             with self.gate.admit(call):
                 try:
                     response = await self._answer(request, call)
+                    if call.record.timing.warning:
+                        response.headers[WARNING_HEADER] = call.record.timing.warning
                 except Exception as error:
                     response = self._fail(error, call)
                 return await response(scope, receive, send)  # a stream holds its slot until it ends
@@ -177,7 +190,7 @@ class Endpoint(Generic[Body]):
 
     def _fail(self, error: Exception, call: Call) -> Response:
         call.record.error = _class_of(error)
-        return error_response(error, self.errors)
+        return error_response(error, shape_of(call.request.url.path))
 
     async def _answer(self, request: Request, call: Call) -> Response:
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -220,14 +233,46 @@ def error_response(error: Exception, shape: ErrorShape) -> Response:
     param, code = getattr(error, "param", None), getattr(error, "code", None)
     document: dict[str, Any]
     if shape == "openai":
+        status = OPENAI_STATUSES.get(status, status)
         kind = OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
         document = {"error": {"message": message, "type": kind, "param": param, "code": code}}
     elif shape == "tei":
+        message += ", or set truncate to true" if code == "context_length_exceeded" else ""
         document = {"error": message, "error_type": TEI_TYPES.get(status, "Backend" if status >= 500 else "Validation")}
     else:
         document = {"error": message}
     retry = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else {}
     return json_response(document, status=status, headers=retry)
+
+
+def shape_of(path: str) -> ErrorShape:
+    """The form of errors at a path: OpenAI's below /v1, also where there is nothing, except for verbs."""
+    _, first, name, *_ = [*path.split("/"), "", ""]
+    if first == "v1":
+        return "regard" if name in ("openapi.json", *VERBS) and name != "models" else "openai"
+    return "regard" if first == "api" else "tei"
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """An unknown path, or a method that a path does not have."""
+    assert isinstance(error, HTTPException)
+    path, status, code = request.url.path, error.status_code, None
+    shape, message = shape_of(path), f"{error.detail}: {request.method} {path[:200]}"
+    if status == 405 and shape == "openai" and not path.startswith(OPENAI_PATHS):
+        status = 404  # every path below /v1 can be posted to: it may be that of a verb
+    if status == 404:
+        code, message = "unknown_url", f"there is nothing at {path[:200]}; /openapi.json lists the endpoints"
+    response = error_response(RequestError(status, message, code=code), shape)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def on_error(request: Request, error: Exception) -> Response:
+    """A coroutine: Starlette would run a plain function in a thread, and under overload wait for one."""
+    return error_response(error, shape_of(request.url.path))
+
+
+EXCEPTION_HANDLERS: dict[Any, Any] = {HTTPException: on_http_error, RegardError: on_error, Exception: on_error}
 
 
 def status_of(error: Exception) -> int:

@@ -48,6 +48,7 @@ class Reporter:
                     "seconds": round(seconds, 6),
                     "model": record.model or None,
                     "tokens": record.timing.tokens,
+                    **({"warning": record.timing.warning} if record.timing.warning else {}),
                 }
             )
 

@@ -19,12 +19,13 @@ State = Literal["ready", "failed", "event", "done", "error", "batch"]
 
 
 class Timing(NamedTuple):
-    """Seconds that a request spent in each stage, and its number of tokens."""
+    """Seconds that a request spent in each stage, its number of tokens, and what the model could not read."""
 
     tokenization: float = 0.0
     queue: float = 0.0
     inference: float = 0.0
     tokens: int = 0
+    warning: str = ""
 
 
 class Reply(NamedTuple):
@@ -33,7 +34,7 @@ class Reply(NamedTuple):
     number: int
     state: State
     payload: Any = None
-    timing: tuple[float, float, float, int] | None = None
+    timing: tuple[float, float, float, int, str] | None = None
 
 
 def pack(value: Any) -> bytes:

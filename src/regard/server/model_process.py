@@ -14,8 +14,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal
 
 from regard.errors import InputError, RegardError
@@ -25,6 +27,7 @@ from regard.server.request_errors import RequestError, unavailable
 RESTART_SECONDS = (0.1, 1.0, 2.0, 5.0, 10.0, 30.0)  # pauses before consecutive restarts
 STABLE_SECONDS = 60.0  # after which the first pause counts again
 CHECK_SECONDS = 5.0  # between two checks whether the process is stuck
+MAX_GROWTH_BYTES = 1 << 30  # above the memory after loading, that an idle process may keep
 Receiver = Callable[[Reply], None]
 
 
@@ -33,7 +36,7 @@ class ModelProcess:
 
     `setup` is what `ServedModel` expects. `stuck_seconds`: a process that is silent, or computes one batch, for so long
     is ended. `on_batch` gets (pieces, tokens, waiting) after each batch, `on_event` a line for the log when the process
-    ends or is ready again.
+    ends or is ready again. `on_large` is called once when it is idle and has MAX_GROWTH_BYTES more than after loading.
     """
 
     def __init__(
@@ -44,12 +47,14 @@ class ModelProcess:
         stuck_seconds: float = math.inf,
         on_batch: Callable[[str, tuple[int, int, int]], None] | None = None,
         on_event: Callable[[Mapping[str, object]], None] | None = None,
+        on_large: Callable[[ModelProcess], None] | None = None,
     ) -> None:
         self.name, self.setup, self.stuck_seconds = name, dict(setup), stuck_seconds
         self.info: dict[str, Any] = {}
         self.state: Literal["starting", "ready", "restarting", "closed"] = "starting"
         self.restarts = 0
-        self._on_batch, self._on_event = on_batch, on_event
+        self._on_batch, self._on_event, self._on_large = on_batch, on_event, on_large
+        self._loaded_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._ready: asyncio.Future[None] | None = None
@@ -73,7 +78,7 @@ class ModelProcess:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         try:
-            self._process = _spawn(self.name, theirs)
+            self._process = _spawn(self.name if self.setup["lane"] == "serving" else f"{self.name} verbs", theirs)
         except OSError as error:
             ours.close()
             raise RegardError(f"the process for {self.name} could not be started: {error.strerror or error}") from error
@@ -89,10 +94,11 @@ class ModelProcess:
         except BaseException:
             self._kill()
             raise
-        self.state, self._ready_at = "ready", loop.time()
+        self.state, self._ready_at, self._loaded_bytes = "ready", loop.time(), self._resident_bytes()
         if math.isfinite(self.stuck_seconds):
-            self._watch = loop.create_task(self._end_when_stuck())
-        self._report("model_started", pid=self.pid)
+            self._watch = loop.create_task(self._watch_process())
+        note = self.info.get("note")
+        self.report("model_started", pid=self.pid, **({"note": note} if note else {}))
 
     def send(self, client: str, operation: str, arguments: Mapping[str, Any], receiver: Receiver) -> int:
         """Send a request; `receiver` is called with its replies. Returns its number, for `cancel`."""
@@ -141,6 +147,12 @@ class ModelProcess:
         finally:
             self.cancel(number)
 
+    async def retire(self) -> None:
+        """End the process when it has answered what it has."""
+        while self.in_flight:
+            await asyncio.sleep(CHECK_SECONDS / 10)
+        self.close()
+
     def close(self) -> None:
         """End the process; what it has not answered fails."""
         self.state = "closed"
@@ -184,7 +196,7 @@ class ModelProcess:
             receiver(Reply(number, "error", fault))
         if self.state == "ready":
             self.state = "restarting"
-            self._report("model_ended", reason=how, requests=len(receivers))
+            self.report("model_ended", reason=how, requests=len(receivers))
             self._restart = asyncio.get_running_loop().create_task(self._start_again())
 
     async def _start_again(self) -> None:
@@ -198,34 +210,50 @@ class ModelProcess:
             try:
                 await self.start()
             except RegardError as error:
-                self._report("model_not_started", reason=str(error))
+                self.report("model_not_started", reason=str(error))
                 continue
             return
 
-    async def _end_when_stuck(self) -> None:
+    async def _watch_process(self) -> None:
         """Ask how long the current batch takes; end a process that does not answer, or takes so long that the requests
-        in the batch have been answered with 504."""
+        in the batch have been answered with 504. Report one that is too large when it was idle at two checks."""
         while True:
+            number = self._number
             await asyncio.sleep(min(CHECK_SECONDS, self.stuck_seconds / 4))
+            if self._on_large is not None and self._number == number and not self.in_flight:
+                growth = self._resident_bytes() - self._loaded_bytes
+                if growth > MAX_GROWTH_BYTES:
+                    self.report("model_large", growth=growth)
+                    self._loaded_bytes = sys.maxsize  # once, until it is started again
+                    self._on_large(self)
+                    continue
             try:
                 async with asyncio.timeout(self.stuck_seconds):
                     busy, _ = await self.call("", "busy_seconds", {})
             except TimeoutError:
                 busy = math.inf
             if busy >= self.stuck_seconds:
-                self._report("model_stuck", seconds=self.stuck_seconds)
+                self.report("model_stuck", seconds=self.stuck_seconds)
                 assert self._process is not None
                 self._process.kill()  # the connection is lost, as after a crash
                 return
+
+    def _resident_bytes(self) -> int:
+        """The memory of the process; 0 where the system does not tell (needs Linux)."""
+        try:
+            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, AttributeError):
+            return 0
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
 
-    def _report(self, event: str, **fields: object) -> None:
+    def report(self, event: str, **fields: object) -> None:
+        """Write a line about the process to the log."""
         if self._on_event is not None:
-            self._on_event({"event": event, "model": self.name, **fields})
+            self._on_event({"event": event, "model": self.name, "lane": self.setup["lane"], **fields})
 
     def _kill(self) -> str:
         """End the process, if it still runs, and say how it ended."""
@@ -265,5 +293,6 @@ def _spawn(name: str, connection: socket.socket) -> subprocess.Popen[bytes]:
     # It imports the same modules as this process, and -P keeps those of the current folder out.
     path = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry))
     command = [sys.executable, "-P", "-m", "regard.server.model_program", name]  # the name is for `ps`
-    environment = {**os.environ, "PYTHONPATH": path}
+    # What it writes to disk for clients is in the temporary folder of the server, and ends with it.
+    environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": tempfile.gettempdir()}
     return subprocess.Popen(command, stdin=connection.fileno(), env=environment, process_group=0)

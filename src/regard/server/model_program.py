@@ -20,6 +20,8 @@ from regard.engine.memory import use_one_arena
 from regard.errors import RegardError, is_out_of_memory
 from regard.server.model_messages import FrameReader, Reply, pack_replies, receive
 
+VERB_NICENESS = 5  # verbs leave the cores to the processes that serve
+
 
 class _Channel:
     """The socket to the server. A thread takes messages off it at once, so that the server never waits to send."""
@@ -66,6 +68,8 @@ def main() -> None:
     use_one_arena()
     channel = _Channel()
     setup = channel.wait()
+    if setup["lane"] == "verbs":
+        os.nice(VERB_NICENESS)
     try:
         from regard.server.served_model import ServedModel
 

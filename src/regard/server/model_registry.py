@@ -89,7 +89,7 @@ class ModelRegistry:
     def use(
         self, name: str, check: Callable[[str], object] | None = None, *, precision: str = "fp32"
     ) -> Iterator[LoadedModel]:
-        """Give exclusive use of a model. Raises InputError when it is unknown or not loaded yet, and ClientDisconnected
+        """Give exclusive use of a model. Raises InputError when it is unknown or not loaded yet, and Cancelled
         when the client goes while it waits for the model or during a forward pass."""
         entry = self.entry(name)
         if entry.state == "failed":

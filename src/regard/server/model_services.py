@@ -18,12 +18,14 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
+from regard.inference.reading import reading_count
 from regard.inference.search.rerank import check_reranker
 from regard.server.request_errors import invalid, too_long
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.task import TaskInput
-from regard.text import TokenIds
+from regard.text import TokenIds, Tokenizer
+from regard.text.reading import ReadingCount
 
 PART_TOKENS = 256  # of a request with many texts that are computed at once, so that others get their turn
 LABEL_TASKS = ("classify", "pair")
@@ -31,11 +33,15 @@ LABEL_TASKS = ("classify", "pair")
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request that is ready to be computed: parts with their numbers of tokens, and how to make the reply."""
+    """A request that is ready to be computed: parts with their numbers of tokens, and how to make the reply.
+
+    `warning` tells the client what the model cannot read.
+    """
 
     parts: list[tuple[int, Any]]
     finish: Callable[[list[Any]], Any]
     tokens: int
+    warning: str = ""
 
 
 class BatchService(Protocol):
@@ -62,6 +68,7 @@ class EmbeddingService:
         self.engine: EmbeddingEngine = load_engine(loaded, normalize=False, precision=precision)
         self.engine.choose_precision(["The quick brown fox jumps over the lazy dog."])
         self.max_tokens = max_tokens or (1024 if self.engine.device.type == "cpu" else 1 << 14)
+        self._reading = reading_count(None if loaded.translator is not None else loaded.folder)
         around = self.engine.tokenizer.encode("")
         self._special = [around.ids[:1], around.ids[1:]] if len(around.ids) == 2 else [around.ids, []]
 
@@ -79,6 +86,9 @@ class EmbeddingService:
         else:
             tokens = self.engine.tokenizer.encode_ids(inputs)
             self._check_length(tokens, arguments["param"])
+        warning = ""
+        if inputs and isinstance(inputs[0], str):
+            warning = _warning(self._reading, self.engine.tokenizer, inputs, tokens)
         empty = np.flatnonzero(tokens.lengths == 0)
         if len(empty):
             raise invalid(f"input {int(empty[0])} has no tokens for this model", param=arguments["param"])
@@ -99,7 +109,7 @@ class EmbeddingService:
             return vectors.astype(np.float32, copy=False).tobytes(), vectors.shape[1]
 
         total = int(tokens.lengths.sum())
-        return Prepared(_split_tokens(tokens, total), finish, total)
+        return Prepared(_split_tokens(tokens, total), finish, total, warning)
 
     def compute(self, contents: Sequence[TokenIds]) -> list[NDArray[np.float32]]:
         tokens = contents[0]
@@ -117,7 +127,7 @@ class EmbeddingService:
         if self.engine.max_length is not None and longest > self.engine.max_length:
             raise too_long(
                 f"{param} must have at most {self.engine.max_length} tokens for this model, found {longest}; shorten "
-                "the text, or set truncate to true",
+                "the text, or start the server with --auto-truncate",
                 param=param,
             )
 
@@ -128,7 +138,9 @@ class EmbeddingService:
         for index, row in enumerate(rows):
             if not row or not all(0 <= number < size for number in row):
                 raise invalid(f"input {index} should be token ids from 0 to {size - 1:,}", param=arguments["param"])
-        tokens = TokenIds.from_lists([[*before, *row, *after] for row in rows])
+        limit = self.engine.max_length if arguments["truncate"] else None
+        room = None if limit is None else limit - len(before) - len(after)
+        tokens = TokenIds.from_lists([[*before, *row[:room], *after] for row in rows])
         self._check_length(tokens, arguments["param"])
         return tokens
 
@@ -147,6 +159,7 @@ class TaskService:
             raise InputError(f"a model for {fine_tuned.task.name} has neither labels nor scores of texts")
         self.fine_tuned, self.task = fine_tuned, fine_tuned.task
         self.model, self.builder = fine_tuned.model, fine_tuned.input_builder
+        self._reading = reading_count(fine_tuned.folder)
         self.max_tokens = max_tokens or (1024 if fine_tuned.device.type == "cpu" else 1 << 14)
 
     @property
@@ -177,12 +190,16 @@ class TaskService:
         if cut is not None and not arguments["truncate"]:
             raise too_long(
                 f"{param} must have at most {self.fine_tuned.length} tokens for this model, and input {cut} has more; "
-                "shorten it, or set truncate to true",
+                "shorten it, or start the server with --auto-truncate",
                 param=param,
             )
         finish = self._scores if arguments["rerank"] else self._labels
         raw = bool(arguments["raw_scores"])
-        return Prepared(_split_inputs(inputs), lambda results: finish(results, raw), sum(map(len, inputs)))
+        texts = [" ".join(filter(None, pair)) for pair in pairs]
+        rows = TokenIds.from_lists([[token for row in one.sequences for token in row.ids] for one in inputs])
+        assert self.fine_tuned.tokenizer is not None
+        warning = _warning(self._reading, self.fine_tuned.tokenizer, texts, rows)
+        return Prepared(_split_inputs(inputs), lambda results: finish(results, raw), sum(map(len, inputs)), warning)
 
     def compute(self, contents: Sequence[Sequence[TaskInput]]) -> list[list[torch.Tensor]]:
         inputs = [one for part in contents for one in part]
@@ -217,6 +234,13 @@ class TaskService:
             scores = logits[:, positive] - logits[:, 1 - positive]
         found: list[float] = (scores if raw else scores.sigmoid()).tolist()
         return found
+
+
+def _warning(reading: ReadingCount, tokenizer: Tokenizer, texts: Sequence[str], tokens: TokenIds) -> str:
+    """What the model cannot read of a request; the language is tested for a few texts only."""
+    count = ReadingCount(reading.language, reading.is_foreign, max_tested=4)
+    count.add(texts, tokenizer.is_unknown(tokens.ids), tokens.lengths, tokens.num_truncated)
+    return count.note("the model") or ""
 
 
 def _split_tokens(tokens: TokenIds, total: int) -> list[tuple[int, TokenIds]]:

@@ -6,22 +6,25 @@ take the model for a step at a time.
 
 from __future__ import annotations
 
+import json
 import queue
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
+from regard.cancellation import Cancelled
 from regard.engine.memory import MemoryTrimmer
 from regard.errors import InputError, RegardError
 from regard.server.batch_queue import BatchQueue, Piece
 from regard.server.model_messages import Reply, Timing
 from regard.server.model_services import BatchService, Prepared
 from regard.server.request_errors import RequestError
-from regard.server.request_queue import ClientDisconnected
 
 IDLE_SECONDS = 1.0  # without a batch
 LARGE = 20_000  # characters of a request that another thread tokenizes, so that small ones need not wait
@@ -36,6 +39,7 @@ class _Request:
     missing: int = 0
     finish: Callable[[list[Any]], Any] | None = None
     tokens: int = 0
+    warning: str = ""
     tokenization: float = 0.0
     queued: float = 0.0  # when it was put into the queue
     started: float = 0.0
@@ -172,7 +176,7 @@ class ModelWorker:
             return self._fail(number, error)
         request.queued = time.perf_counter()
         request.tokenization = request.queued - start
-        request.tokens, request.finish = prepared.tokens, prepared.finish
+        request.tokens, request.finish, request.warning = prepared.tokens, prepared.finish, prepared.warning
         request.results, request.missing = [None] * len(prepared.parts), len(prepared.parts)
         if request.cancelled.is_set():
             return
@@ -246,13 +250,13 @@ class ModelWorker:
             self._queue.discard(request.client, number)
 
     def _fail(self, number: int, error: Exception) -> None:
-        if self._requests.pop(number, None) is not None and not isinstance(error, ClientDisconnected):
+        if self._requests.pop(number, None) is not None and not isinstance(error, Cancelled):
             self._send([Reply(number, "error", _fault(error))])
 
 
 def _timing(request: _Request) -> Timing:
     waited = max(0.0, request.started - request.queued)
-    return Timing(request.tokenization, waited, request.inference, request.tokens)
+    return Timing(request.tokenization, waited, request.inference, request.tokens, request.warning)
 
 
 def _fault(error: Exception) -> tuple[int, str, str | None, str | None]:
@@ -263,5 +267,8 @@ def _fault(error: Exception) -> tuple[int, str, str | None, str | None]:
         return 422, str(error), None, "invalid_value"
     if isinstance(error, RegardError):
         return 500, str(error), None, "internal_error"
-    message = " ".join(str(error).split())
-    return 500, f"internal error: {type(error).__name__}: {message}", None, "internal_error"
+    # Its message may name files of the server, or have texts of the client: neither the client nor the log gets it.
+    where = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-3:]]
+    event = {"event": "internal_error", "error": type(error).__name__, "where": where}
+    print(json.dumps(event), file=sys.stderr, flush=True)
+    return 500, f"internal error: {type(error).__name__}", None, "internal_error"

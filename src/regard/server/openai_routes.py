@@ -18,7 +18,7 @@ from regard.errors import RegardError
 from regard.server.endpoint import Call, Endpoint, Gate, error_response, json_response
 from regard.server.request_errors import RequestError, invalid
 from regard.server.served_models import ModelDirectory
-from regard.server.tei_routes import MANY, as_rows, check_batch
+from regard.server.tei_routes import INPUTS, MANY, as_rows
 from regard.server.vectors_json import base64_rows, json_rows, read_vectors
 
 MAX_LOGPROBS = 20
@@ -31,7 +31,7 @@ class EmbeddingsBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
     model: str
-    input: str | list[str] | list[int] | list[list[int]] = Field(description="A text, texts, or token ids.")
+    input: str | list[str] | list[int] | list[list[int]] = Field(description=INPUTS)
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(None, ge=1, description="Keep the first dimensions, scaled to length 1.")
     user: str | None = None
@@ -42,7 +42,7 @@ class CompletionsBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
     model: str
-    prompt: str | list[str] | list[int] | list[list[int]] = Field(description="A text, texts, or token ids.")
+    prompt: str | list[str] | list[int] | list[list[int]] = Field(description=INPUTS)
     max_tokens: int | None = Field(16, ge=0, le=4096)
     temperature: float | None = Field(1.0, ge=0, le=100)
     top_p: float | None = Field(1.0, gt=0, le=1)
@@ -125,10 +125,10 @@ class OpenAIRoutes:
 
     def routes(self) -> list[Route]:
         embeddings = Endpoint(
-            self.gate, EmbeddingsBody, self.embeddings, "openai", EmbeddingsAnswer, "Vectors of texts, of length 1."
+            self.gate, EmbeddingsBody, self.embeddings, EmbeddingsAnswer, "Vectors of texts, of length 1."
         )
         completions = Endpoint(
-            self.gate, CompletionsBody, self.completions, "openai", CompletionsAnswer, "Continuations of prompts."
+            self.gate, CompletionsBody, self.completions, CompletionsAnswer, "Continuations of prompts."
         )
         return [
             Route("/v1/embeddings", embeddings, methods=["POST"]),
@@ -138,13 +138,12 @@ class OpenAIRoutes:
         ]
 
     async def embeddings(self, body: EmbeddingsBody, call: Call) -> Response:
-        inputs = as_rows(body.input)
-        check_batch(inputs, call.limits.max_client_batch_size, "input")
+        inputs = as_rows(body.input, call, "input", " (LangChain: OpenAIEmbeddings(check_embedding_ctx_length=False))")
         if "" in inputs:
             raise invalid("input: expected texts that are not empty", param="input")
         arguments = {
             "inputs": inputs,
-            "truncate": False,
+            "truncate": call.limits.auto_truncate,
             "normalize": True,
             "dimensions": body.dimensions,
             "param": "input",
@@ -165,8 +164,7 @@ class OpenAIRoutes:
 
     async def completions(self, body: CompletionsBody, call: Call) -> Response:
         process = self.models.choose("generate", body.model)
-        prompts = as_rows(body.prompt)
-        check_batch(prompts, call.limits.max_client_batch_size, "prompt")
+        prompts = as_rows(body.prompt, call, "prompt")
         if body.echo and not all(isinstance(prompt, str) for prompt in prompts):
             raise RequestError(422, "echo: expected prompts as texts, not as token ids", param="echo")
         arguments = {

@@ -12,11 +12,12 @@ import threading
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import Context, ContextVar
+from contextvars import Context
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
+from regard.cancellation import Cancelled, check_cancelled, run_cancellable, should_stop
 from regard.engine.memory import MemoryTrimmer
 from regard.errors import RegardError
 
@@ -28,14 +29,13 @@ Answer = TypeVar("Answer")
 WORKER_NAME = "regard-request"  # name of the worker threads
 SMALL_MODEL = 150_000_000  # parameters
 POLL_SECONDS = 0.1  # between two checks whether a client that waits for a model has gone
-_disconnected: ContextVar[threading.Event | None] = ContextVar("disconnected", default=None)
 
 
 class ServerBusy(RegardError):
     """Too many requests are waiting."""
 
 
-class ClientDisconnected(Exception):
+class ClientDisconnected(Cancelled):
     """The client that sent the request has closed its connection."""
 
 
@@ -98,9 +98,9 @@ class RequestQueue:
             computation = asyncio.ensure_future(self._compute(request, compute))
             computation.add_done_callback(_retrieve_exception)
             await asyncio.wait([computation, disconnect], return_when=asyncio.FIRST_COMPLETED)
-            if computation.done():
-                return computation.result()
-            raise ClientDisconnected
+            if disconnect.done():
+                raise ClientDisconnected
+            return computation.result()
         finally:
             request.disconnected.set()
             disconnect.cancel()
@@ -112,9 +112,8 @@ class RequestQueue:
         answer: asyncio.Future[Answer] = loop.create_future()
 
         def work() -> None:
-            _disconnected.set(request.disconnected)
             try:
-                resolve = partial(answer.set_result, compute())
+                resolve = partial(answer.set_result, run_cancellable(request.disconnected.is_set, compute))
             except BaseException as error:
                 resolve = partial(answer.set_exception, error)
             with suppress(RuntimeError):  # the event loop has been closed meanwhile
@@ -186,30 +185,13 @@ class _Workers:
             self._trim()
 
 
-def check_connected() -> None:
-    """Raise ClientDisconnected in a worker thread whose client has gone; elsewhere do nothing."""
-    event = _disconnected.get()
-    if event is not None and event.is_set():
-        raise ClientDisconnected
-
-
-def run_for_client(disconnected: threading.Event, compute: Callable[[], Answer]) -> Answer:
-    """Run a computation that stops at its next check once the event is set."""
-
-    def run() -> Answer:
-        _disconnected.set(disconnected)
-        return compute()
-
-    return Context().run(run)
-
-
 @contextmanager
 def acquire(lock: threading.Lock) -> Iterator[None]:
-    """Hold the lock; raise ClientDisconnected when the client goes before it is free."""
+    """Hold the lock; raise Cancelled when the client goes before it is free."""
     while not lock.acquire(timeout=POLL_SECONDS):
-        check_connected()
+        check_cancelled()
     try:
-        check_connected()
+        check_cancelled()
         yield
     finally:
         lock.release()
@@ -225,7 +207,7 @@ def use_threads(num_parameters: int, *, threads: int = 0) -> None:
     """
     import torch
 
-    if _disconnected.get() is not None:
+    if should_stop.get() is not None:
         available = _available_threads()  # before the first change
         torch.set_num_threads(threads or (1 if num_parameters <= SMALL_MODEL else available))
 
@@ -239,19 +221,19 @@ def _available_threads() -> int:
 
 @contextmanager
 def interruptible(model: nn.Module) -> Iterator[None]:
-    """Make the model raise ClientDisconnected at its next forward pass once the client has gone.
+    """Make the model raise Cancelled at its next forward pass once the client has gone.
 
     The hooks are on the modules around the layers, such as the embeddings, which every forward pass and every decoding
     step calls. The layers themselves carry no hooks: only then does a decoder use its fast path.
     """
-    event = _disconnected.get()
-    if event is None:
+    stop = should_stop.get()
+    if stop is None:
         yield
         return
 
     def check(module: nn.Module, inputs: object) -> None:
-        if event.is_set():
-            raise ClientDisconnected
+        if stop():  # a thread of torch has no context
+            raise Cancelled
 
     hooks = [part.register_forward_pre_hook(check) for part in _modules_around_layers(model)]
     try:

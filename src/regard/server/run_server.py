@@ -14,6 +14,7 @@ from regard.server.endpoint import Limits
 from regard.server.request_log import RequestLog
 from regard.server.serve import create_server, listen
 from regard.server.served_models import ModelOptions, ServedModels
+from regard.server.temporary_folder import temporary_folder
 
 if TYPE_CHECKING:
     import socket
@@ -35,7 +36,6 @@ def run_server(
     api_key_file: str | None = None,
     limits: Limits | None = None,
     options: ModelOptions | None = None,
-    auto_truncate: bool = False,
     log_requests: bool = True,
     on_message: Callable[[str], None] = print,
 ) -> None:
@@ -47,7 +47,7 @@ def run_server(
     check_exposure(host, api_key_file, command="serve")
     keys = None if api_key_file is None else read_api_keys(api_key_file)
     limits = limits or Limits()
-    with listen(port, host=host, command="serve", backlog=0) as bound:
+    with temporary_folder(), listen(port, host=host, command="serve", backlog=0) as bound:
         log = RequestLog()
         try:
             asyncio.run(
@@ -58,7 +58,6 @@ def run_server(
                     keys,
                     limits,
                     options or ModelOptions(),
-                    auto_truncate,
                     log,
                     log_requests,
                     on_message,
@@ -75,7 +74,6 @@ async def _serve(
     keys: object,
     limits: Limits,
     options: ModelOptions,
-    auto_truncate: bool,
     log: RequestLog,
     log_requests: bool,
     on_message: Callable[[str], None],
@@ -97,7 +95,6 @@ async def _serve(
         limits=limits,
         keys=keys,  # type: ignore[arg-type]
         hosts=accepted_hosts(host),
-        auto_truncate=auto_truncate,
         log=log if log_requests else None,
         metrics=metrics,
     )

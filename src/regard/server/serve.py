@@ -49,6 +49,7 @@ def serve(
     from regard.server.app import create_app
     from regard.server.request_queue import WORKER_NAME, RequestQueue
     from regard.server.studio import Studio
+    from regard.server.temporary_folder import temporary_folder
     from regard.server.token_auth import generate_token
 
     check_exposure(host, api_key_file, command="studio")
@@ -56,7 +57,7 @@ def serve(
     workspace = Workspace(folder, data)
     workspace.check()
     studio, queue, token = Studio(ModelRegistry(models, threads=threads), workspace), RequestQueue(), generate_token()
-    with listen(port, host=host) as bound:
+    with temporary_folder(), listen(port, host=host) as bound:
         app = create_app(studio, token=token, keys=keys, hosts=accepted_hosts(host), queue=queue)
         server = create_server(app, max_connections=0 if keys is None else MAX_CLASS_CONNECTIONS)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ import torch
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.device import choose_device
 from regard.errors import InputError
+from regard.inference.embedding.engine import describe_missing_head
+from regard.inference.embedding.sentence_transformers import read_sentence_settings
 from regard.inference.generation.decoder import reuse_packed_weights
 from regard.inference.load_model import load_model
 from regard.inference.model_summary import summarize_model
@@ -28,14 +31,23 @@ MAX_LANES = 4
 
 
 class ServedModel:
-    """A loaded model with the operations that it can answer; `max_batch_tokens` 0 is what suits the device."""
+    """A loaded model with the operations that it can answer; `max_batch_tokens` 0 is what suits the device. With
+    `jobs` it has these instead."""
 
     def __init__(
-        self, name: str, loaded: LoadedModel, *, precision: str | None = None, max_batch_tokens: int = 0
+        self,
+        name: str,
+        loaded: LoadedModel,
+        *,
+        precision: str | None = None,
+        max_batch_tokens: int = 0,
+        jobs: Mapping[str, Job] | None = None,
     ) -> None:
         self.name, self.loaded = name, loaded
         self.services: dict[str, BatchService] = {}
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, Job] = dict(jobs or {})
+        if jobs is not None:
+            return
         with suppress(InputError):  # an image model or a translator, which have other operations
             self.services["embed"] = EmbeddingService(loaded, precision=precision, max_tokens=max_batch_tokens)
         if loaded.fine_tuned is not None:
@@ -48,16 +60,21 @@ class ServedModel:
     @staticmethod
     def load(setup: Mapping[str, Any]) -> ServedModel:
         """Load the model of a process. `setup` has its `name` and `path`, `paths` of all models of the server, and the
-        options `threads`, `device`, `precision` and `max_batch_tokens`."""
+        options `threads`, `device`, `precision` and `max_batch_tokens`; its `lane` is "serving" or "verbs"."""
         if setup["threads"]:
             torch.set_num_threads(setup["threads"])
         loaded = load_model(setup["path"], device=choose_device(setup["device"]))
+        loaded = replace(loaded, name=setup["name"])  # results and errors name the model: clients see no path
         loaded.model.eval()
+        if loaded.folder is not None:  # settings that are not followed are an error, not a missing operation
+            read_sentence_settings(loaded.folder)
+        if setup["lane"] == "verbs":
+            models = ProcessModels(setup["name"], loaded, setup["paths"])
+            return ServedModel(setup["name"], loaded, jobs={"verb": VerbJob(models)})
         options = {"precision": setup["precision"], "max_batch_tokens": setup["max_batch_tokens"]}
         served = ServedModel(setup["name"], loaded, **options)
         if isinstance(embedding := served.services.get("embed"), EmbeddingService):
             embedding.warm_up()
-        served.jobs["verb"] = VerbJob(ProcessModels(served.name, loaded, setup["paths"]))
         return served
 
     def info(self) -> dict[str, Any]:
@@ -83,6 +100,7 @@ class ServedModel:
             "max_batch_tokens": max((one.max_tokens for one in self.services.values()), default=0),
             "dtype": str(parameter.dtype).removeprefix("torch."),
             "device": str(parameter.device),
+            "note": describe_missing_head(self.loaded) if embedding is not None else None,
         }
 
     def worker(

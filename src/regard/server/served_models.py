@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from regard.errors import InputError, suggest
+from regard.errors import InputError, RegardError, suggest
 from regard.server.model_process import ModelProcess, Receiver
-from regard.server.request_errors import RequestError, invalid
+from regard.server.request_errors import RequestError, invalid, unavailable
 
 # What an operation needs, for the error about a model that lacks it.
 NEEDS = {
@@ -87,7 +87,8 @@ class ModelDirectory:
 
 
 class ServedModels(ModelDirectory):
-    """Models that each have a process of their own, which is started again when it ends or is stuck."""
+    """Models that each have a process of their own, which is started again when it ends or is stuck, and another one
+    for verbs, which the first verb starts. An idle process that has grown too large is replaced."""
 
     def __init__(
         self,
@@ -98,17 +99,15 @@ class ServedModels(ModelDirectory):
         on_batch: Callable[[str, tuple[int, int, int]], None] | None = None,
         on_event: Callable[[Mapping[str, object]], None] | None = None,
     ) -> None:
-        paths = model_ids(names)
-        self._processes = {
-            name: ModelProcess(
-                name,
-                {"name": name, "path": path, "paths": paths, **asdict(options)},
-                stuck_seconds=stuck_seconds,
-                on_batch=on_batch,
-                on_event=on_event,
-            )
-            for name, path in paths.items()
-        }
+        self._paths, self._options = model_ids(names), options
+        self._settings: dict[str, Any] = {"stuck_seconds": stuck_seconds, "on_batch": on_batch, "on_event": on_event}
+        self._processes = {name: self._create(name, "serving", self._replace) for name in self._paths}
+        self._verbs: dict[str, tuple[ModelProcess, asyncio.Task[None]]] = {}
+        self._replacing: set[asyncio.Task[None]] = set()
+
+    def _create(self, name: str, lane: str, on_large: Callable[[ModelProcess], None]) -> ModelProcess:
+        setup = {"name": name, "path": self._paths[name], "paths": self._paths, "lane": lane, **asdict(self._options)}
+        return ModelProcess(name, setup, on_large=on_large, **self._settings)
 
     @property
     def processes(self) -> Mapping[str, ModelProcess]:
@@ -126,9 +125,50 @@ class ServedModels(ModelDirectory):
             self.close()
             raise
 
+    async def verb_process(self, name: str) -> ModelProcess:
+        """The process that runs the verbs of a model; the first call starts it. RequestError 503 when that fails."""
+        if name not in self._verbs:
+            process = self._create(name, "verbs", self._end_verbs)
+            self._verbs[name] = process, asyncio.ensure_future(process.start())
+        process, starting = entry = self._verbs[name]
+        try:
+            await asyncio.shield(starting)  # other clients may wait for it too
+        except RegardError as error:
+            if self._verbs.get(name) is entry:  # the next verb tries again
+                del self._verbs[name]
+                process.report("model_not_started", reason=str(error))
+            raise unavailable(f"the process for verbs of {name} could not be started; try again in a moment") from None
+        return process
+
     def close(self) -> None:
-        for process in self.processes.values():
+        for task in self._replacing:
+            task.cancel()
+        for process in (*self.processes.values(), *(process for process, _ in self._verbs.values())):
             process.close()
+
+    def _end_verbs(self, process: ModelProcess) -> None:
+        """The next verb starts a new process."""
+        del self._verbs[process.name]
+        process.close()
+
+    def _replace(self, process: ModelProcess) -> None:
+        """Start a new process for the model; from then on it gets the requests, and the old one ends with its last."""
+
+        async def replace() -> None:
+            new = self._create(process.name, "serving", self._replace)
+            try:
+                await new.start()
+            except RegardError as error:  # the old one goes on, as large as it is
+                return process.report("model_not_started", reason=str(error))
+            except asyncio.CancelledError:
+                new.close()
+                raise
+            self._processes[process.name] = new
+            await process.retire()
+
+        task = asyncio.ensure_future(replace())
+        self._replacing.add(task)
+        task.add_done_callback(self._replacing.discard)
 
     def describe(self) -> list[dict[str, Any]]:
         """The models as the server's start message and /health list them."""
@@ -139,14 +179,14 @@ class ServedModels(ModelDirectory):
 
 
 def model_ids(names: Sequence[str]) -> dict[str, str]:
-    """The name by which clients call each model, and where it is: a folder is called by its last part, or as NAME=DIR
+    """The name by which clients call each model, and where it is: a folder or file has its last part, or what NAME=DIR
     says."""
     paths: dict[str, str] = {}
     for name in names:
         given, _, rest = name.rpartition("=")
         path = rest if given else name
         folder = Path(os.path.expanduser(path))
-        identity = given or (folder.resolve().name if folder.is_dir() else path)
+        identity = given or (folder.resolve().name if folder.exists() else path)
         if paths.setdefault(identity, path) != path:
             raise InputError(
                 f"{paths[identity]} and {path} would both be called {identity!r}; give one of them as NAME={path}"

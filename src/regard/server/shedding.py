@@ -13,12 +13,12 @@ from collections.abc import Iterable
 
 from starlette.routing import Route
 
-from regard.server.endpoint import Endpoint, Gate, RequestRecord, error_response
+from regard.server.endpoint import Endpoint, Gate, RequestRecord, error_response, shape_of
 from regard.server.gateway import REQUEST_ID, Reporter, request_id
 from regard.server.request_queue import ServerBusy
 
 REQUEST = re.compile(rb"POST (/[\w/-]*) HTTP/1\.1\r\n((?:[!-9;-~]+:[^\r\n\0]*\r\n)+)\r\n")
-LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,12})[ \t]*\r$", re.MULTILINE | re.IGNORECASE)
+LENGTH = re.compile(rb"^content-length:[ \t]*([^\r]*)\r$", re.MULTILINE | re.IGNORECASE)
 GIVEN_ID = re.compile(rb"^%b:[ \t]*([^ \t\r]*)[ \t]*\r$" % REQUEST_ID, re.MULTILINE | re.IGNORECASE)
 # Headers that decide where a request ends or what becomes of its connection.
 OTHER = re.compile(rb"^(?:transfer-encoding|connection|expect|upgrade)[ \t]*:", re.MULTILINE | re.IGNORECASE)
@@ -27,28 +27,31 @@ OTHER = re.compile(rb"^(?:transfer-encoding|connection|expect|upgrade)[ \t]*:", 
 class Shedder:
     """Call it with the bytes of a request and its client: the answer, or None if the request takes the ordinary path.
 
-    It answers for the endpoints among `routes` while `gate` has no slot.
+    It answers for the endpoints among `routes` while `gate` has no slot, or none for the client's address.
     """
 
     def __init__(self, gate: Gate, routes: Iterable[Route], reporter: Reporter) -> None:
         self._slots, self._reporter = gate.slots, reporter
-        error = ServerBusy(gate.slots.message)
-        self._answers: dict[bytes, tuple[bytes, bytes]] = {}  # what comes before and after the id of the request
+        # For a path and a reason, what comes before and after the id of the request.
+        self._answers: dict[tuple[bytes, str], tuple[bytes, bytes]] = {}
         for route in routes:
             if isinstance(route.endpoint, Endpoint) and route.endpoint.gate is gate and "{" not in route.path:
-                response = error_response(error, route.endpoint.errors)
-                headers = b"".join(b"%b: %b\r\n" % header for header in response.raw_headers)
-                start = b"HTTP/1.1 429 Too Many Requests\r\n%b%b: " % (headers, REQUEST_ID)
-                self._answers[route.path.encode()] = start, b"\r\n\r\n" + bytes(response.body)
+                for message in gate.slots.messages:
+                    response = error_response(ServerBusy(message), shape_of(route.path))
+                    headers = b"".join(b"%b: %b\r\n" % header for header in response.raw_headers)
+                    start = b"HTTP/1.1 429 Too Many Requests\r\n%b%b: " % (headers, REQUEST_ID)
+                    self._answers[route.path.encode(), message] = start, b"\r\n\r\n" + bytes(response.body)
 
     def __call__(self, data: bytes, client: str) -> bytes | None:
-        if self._slots.used < self._slots.count:
+        if not (refusal := self._slots.refusal(client)):
             return None
         request = REQUEST.match(data)
-        if request is None or (answer := self._answers.get(request[1])) is None or OTHER.search(request[2]):
+        if request is None or (answer := self._answers.get((request[1], refusal))) is None or OTHER.search(request[2]):
             return None
-        lengths = LENGTH.findall(request[2])
-        if len(lengths) != 1 or len(data) != request.end() + int(lengths[0]):
+        lengths = [length.strip() for length in LENGTH.findall(request[2])]
+        if len(lengths) != 1 or not re.fullmatch(rb"[0-9]{1,12}", lengths[0]):
+            return None
+        if len(data) != request.end() + int(lengths[0]):
             return None
         given = GIVEN_ID.search(request[2])
         number, path = request_id(given[1] if given else b""), request[1].decode()

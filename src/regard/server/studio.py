@@ -190,6 +190,7 @@ class Studio:
     workspace: Workspace = field(default_factory=Workspace)
     training_jobs: TrainingJobs = field(default_factory=TrainingJobs)
     images: UploadedImages = field(default_factory=UploadedImages)
+    max_items: int = 20_000
 
 
 class BranchRequest(BaseModel):

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from regard.cancellation import Cancelled
 from regard.errors import RegardError
 from regard.events import Event, drain
 from regard.server.connection import BodyReader
 from regard.server.endpoint import Call, Gate, Limits, wait_disconnect
-from regard.server.request_queue import ClientDisconnected, RequestQueue, check_connected
+from regard.server.request_queue import RequestQueue
 from regard.server.verb_routes import Form
 from regard.server.verbs import encode, encode_result
 
@@ -68,12 +69,8 @@ class StudioVerbs:
     async def _compute(
         self, name: str, arguments: Mapping[str, Any], form: Form, call: Call, on_event: Callable[[Event], None]
     ) -> bytes:
-        def send_event(event: Event) -> None:
-            check_connected()
-            on_event(event)
-
         def compute() -> bytes:
-            return encode_result(drain(self.run_verb(self.studio, name, arguments), send_event), form)
+            return encode_result(drain(self.run_verb(self.studio, name, arguments), on_event), form)
 
         work = partial(with_plain_errors, compute)
         return await self.queue.run(tab_of(call.request), work, partial(wait_disconnect, call.request))
@@ -87,7 +84,7 @@ def with_plain_errors(compute: Callable[[], Answer]) -> Answer:
     """An unexpected exception becomes one line for the user: it must neither end the studio nor show a traceback."""
     try:
         return compute()
-    except (RegardError, ClientDisconnected):
+    except (RegardError, Cancelled):
         raise
     except Exception as error:
         message = " ".join(str(error).split())

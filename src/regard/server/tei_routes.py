@@ -22,6 +22,7 @@ from regard.server.served_models import ModelDirectory
 from regard.server.vectors_json import json_rows, read_vectors
 
 MANY = 32  # vectors that are formatted in a thread: it takes longer than other requests should wait
+INPUTS = "A text or texts; token ids if the server was started with --accept-token-ids."
 Model = Annotated[str | None, Field(description="The model that answers; default: the first that can.")]
 
 
@@ -36,7 +37,7 @@ class _Truncation(_Body):
 
 
 class EmbedBody(_Truncation):
-    inputs: str | list[str] | list[int] | list[list[int]] = Field(description="A text, texts, or token ids.")
+    inputs: str | list[str] | list[int] | list[list[int]] = Field(description=INPUTS)
     normalize: bool = Field(True, description="Scale every vector to length 1.")
     dimensions: int | None = Field(None, ge=1, description="Keep the first dimensions of every vector.")
 
@@ -109,10 +110,10 @@ class TokenText(BaseModel):
 
 
 class TeiRoutes:
-    """The endpoints over the models of a server. `auto_truncate`: what a request that does not say gets."""
+    """The endpoints over the models of a server."""
 
-    def __init__(self, models: ModelDirectory, gate: Gate, *, auto_truncate: bool = False) -> None:
-        self.models, self.gate, self.auto_truncate = models, gate, auto_truncate
+    def __init__(self, models: ModelDirectory, gate: Gate) -> None:
+        self.models, self.gate = models, gate
 
     def routes(self) -> list[Route]:
         posts: dict[str, tuple[Any, Any, Any, str]] = {
@@ -129,7 +130,7 @@ class TeiRoutes:
             "/decode": (DecodeBody, self.decode, list[str], "Texts of token ids."),
         }
         found = [
-            Route(path, Endpoint(self.gate, body, handler, "tei", result, summary), methods=["POST"])
+            Route(path, Endpoint(self.gate, body, handler, result, summary), methods=["POST"])
             for path, (body, handler, result, summary) in posts.items()
         ]
         return [*found, Route("/info", self.info), Route("/health", self.health)]
@@ -140,13 +141,13 @@ class TeiRoutes:
         """Vectors (n, width) of texts or rows of ids."""
         check_batch(inputs, call.limits.max_client_batch_size, "inputs")
         process = self.models.choose("embed", body.model)
-        arguments = {"inputs": inputs, "truncate": self.auto_truncate, "normalize": True, "param": "inputs", **options}
+        arguments = {"inputs": inputs, "normalize": True, "param": "inputs", **options}
         return read_vectors(*await call.ask(process, "embed", arguments))
 
     async def embed(self, body: EmbedBody, call: Call) -> Response:
         vectors = await self.vectors(
             call,
-            as_rows(body.inputs),
+            as_rows(body.inputs, call, "inputs"),
             body,
             truncate=self._truncate(body),
             normalize=body.normalize,
@@ -162,7 +163,7 @@ class TeiRoutes:
             call,
             [inputs.source_sentence, *inputs.sentences],
             body,
-            truncate=self.auto_truncate if truncate is None else truncate,
+            truncate=self.gate.limits.auto_truncate if truncate is None else truncate,
         )
         return json_response((vectors[1:] @ vectors[0]).tolist())
 
@@ -235,7 +236,7 @@ class TeiRoutes:
                 "max_batch_tokens": about["max_batch_tokens"],
                 "max_batch_requests": None,
                 "max_client_batch_size": limits.max_client_batch_size,
-                "auto_truncate": self.auto_truncate,
+                "auto_truncate": limits.auto_truncate,
                 "tokenization_workers": 1,
                 "version": version("regard"),
                 "sha": None,
@@ -253,14 +254,21 @@ class TeiRoutes:
         )
 
     def _truncate(self, body: _Truncation) -> bool:
-        return self.auto_truncate if body.truncate is None else body.truncate
+        return self.gate.limits.auto_truncate if body.truncate is None else body.truncate
 
 
-def as_rows(inputs: Any) -> Any:
-    """A list of texts, or of rows of ids, of what a client may write for one."""
-    if isinstance(inputs, str) or (inputs and isinstance(inputs[0], int)):
-        return [inputs]
-    return inputs
+def as_rows(inputs: Any, call: Call, param: str, hint: str = "") -> Any:
+    """A list of texts, or of rows of ids, of what a client may write for one. RequestError for ids, unless the server
+    accepts them: nobody could tell ids of another tokenizer from those of the model."""
+    rows = [inputs] if isinstance(inputs, str) or (inputs and isinstance(inputs[0], int)) else inputs
+    check_batch(rows, call.limits.max_client_batch_size, param)
+    if not isinstance(rows[0], str) and not call.limits.accept_token_ids:
+        raise invalid(
+            f"{param}: expected texts, found token ids, which mean other words if they come from another tokenizer; "
+            f"send texts{hint}. If all clients use the tokenizers of the models: regard serve --accept-token-ids",
+            param=param,
+        )
+    return rows
 
 
 def as_pairs(inputs: str | list[str] | list[list[str]]) -> tuple[list[tuple[str, str | None]], bool]:

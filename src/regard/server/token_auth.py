@@ -14,6 +14,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from regard.server.endpoint import error_response, shape_of
+from regard.server.request_errors import RequestError
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -133,5 +136,8 @@ def _request_cookie(request: Request) -> str:
 def _refuse(request: Request, *, keys: bool) -> Response:
     headers = {**HEADERS, "WWW-Authenticate": "Bearer"}
     if request.url.path.startswith(("/api/", "/v1/")):
-        return Response(f'{{"error":"{KEY_REFUSAL if keys else REFUSAL}"}}', 401, headers, "application/json")
+        error = RequestError(401, KEY_REFUSAL if keys else REFUSAL, code="invalid_api_key")
+        response = error_response(error, shape_of(request.url.path))
+        response.headers.update(headers)
+        return response
     return HTMLResponse(KEY_PAGE if keys else PAGE, 401, headers)

@@ -126,7 +126,7 @@ class TrainingJob:
         self.progress = TrainingStatus(
             task=request.task,
             data=str(request.train),
-            model=request.model,
+            model=request.model or "a new ViT",
             output=str(request.output),
             command=train.command_line(request),
             epochs=int(settings["training.num_epochs"]),
@@ -328,11 +328,12 @@ def run_in_thread(job: TrainingJob) -> Mapping[str, float]:
 def _train(request: TrainRequest, on_event: Callable[[Event], None]) -> dict[str, float]:
     """Run the verb and return the scores of the best epoch."""
     report: Any = drain(train.run(request, LocalModels()), on_event)
-    return dict(report.best.scores)
+    return dict(report.scores if report.keeps_baseline else report.best.scores)
 
 
 def start_training(studio: Studio, arguments: Mapping[str, object]) -> TrainingOptions:
     """Start the job of a form, and return the state of the training."""
+    from regard.data.readers import holds_images
     from regard.tasks.registry import TASKS
 
     form = validated(TrainingForm, arguments)
@@ -374,7 +375,7 @@ def start_training(studio: Studio, arguments: Mapping[str, object]) -> TrainingO
         request = TrainRequest(
             task=form.task,
             train=data,
-            model=form.model,
+            model=None if form.model == DEFAULT_MODEL and holds_images(data) else form.model,
             output=output,
             settings=settings,
             limit=form.limit or None,

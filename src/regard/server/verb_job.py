@@ -1,20 +1,25 @@
-"""Verbs on a served model: one runs at a time and has the model to itself. Runs in the model's process."""
+"""Verbs on a served model: one runs at a time and has the model to itself. Runs in the model's process for verbs."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 
+from regard.cancellation import Cancelled, run_cancellable
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.errors import InputError, suggest
+from regard.errors import InputError, RegardError, suggest
 from regard.events import Event, drain
 from regard.inference.load_model import load_model
 from regard.server import verbs
 from regard.server.model_registry import ModelEntry, ModelRegistry
-from regard.server.request_queue import check_connected, run_for_client
+from regard.server.request_errors import RequestError
 
 
 class NoImages:
@@ -34,11 +39,18 @@ class ProcessModels(ModelRegistry):
     """
 
     def __init__(self, name: str, loaded: LoadedModel, paths: Mapping[str, str]) -> None:
-        super().__init__([], threads=torch.get_num_threads(), load=lambda other: load_model(paths[other]))
+        super().__init__([], threads=torch.get_num_threads(), load=self._load_other)
         self.paths = paths
         entry = ModelEntry(name)
         entry.set_loaded(loaded)
         self.entries = {name: entry}
+
+    def _load_other(self, name: str) -> LoadedModel:
+        """By the name that clients know; they are not told where it is, nor what is wrong with its files."""
+        try:
+            return replace(load_model(self.paths[name]), name=name)
+        except (RegardError, OSError) as error:
+            raise RegardError(f"{name} could not be loaded for this verb; its files have changed") from error
 
     def entry(self, name: str) -> ModelEntry:
         if name not in self.paths:
@@ -49,9 +61,11 @@ class ProcessModels(ModelRegistry):
 
 
 class VerbJob:
-    """Arguments: `verb`, `arguments`, and the `form` of the reply (`verb_routes.Form`). Events are JSON."""
+    """Arguments: `verb`, `arguments`, the `form` of the reply (`verb_routes.Form`), `seconds` that the verb may take,
+    and `max_items` of a list. Events are JSON."""
 
     server: ClassVar[str] = "the server"
+    max_items = 0
 
     def __init__(self, models: ProcessModels) -> None:
         self.models, self.images = models, NoImages()
@@ -60,12 +74,27 @@ class VerbJob:
         self, arguments: Mapping[str, Any], cancelled: threading.Event, emit: Callable[[Any], None]
     ) -> Generator[Any, None, tuple[bytes, int]]:
         def on_event(event: Event) -> None:
-            check_connected()
-            emit(verbs.encode(event.model_dump(mode="json")))
+            if arguments["form"] == "events":
+                emit(verbs.encode(event.model_dump(mode="json")))
 
         def compute() -> bytes:
+            self.max_items = arguments["max_items"]
+            os.makedirs(tempfile.gettempdir(), mode=0o700, exist_ok=True)  # systems clean up what was not used for days
             result = drain(verbs.run_verb(self, arguments["verb"], arguments["arguments"]), on_event)
-            return verbs.encode_result(result, arguments["form"])
+            answer = verbs.encode_result(result, arguments["form"])
+            verbs.check_answer(self, {"bytes": len(answer)})
+            return answer
 
-        return run_for_client(cancelled, compute), 0
+        end = time.monotonic() + arguments["seconds"]
+        try:
+            return run_cancellable(lambda: cancelled.is_set() or time.monotonic() > end, compute), 0
+        except Cancelled:
+            if cancelled.is_set():
+                raise
+            raise RequestError(
+                504,
+                f"{arguments['verb']} took longer than {arguments['seconds']:g} seconds; send less at once, or raise "
+                "--verb-timeout",
+                code="timeout",
+            ) from None
         yield  # a generator that takes one step: hooks of a verb must not see other requests

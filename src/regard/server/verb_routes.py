@@ -63,7 +63,7 @@ class VerbRoutes:
         return [*found, Route("/v1/{name}/events", self._endpoint(self.events), methods=["POST"])]
 
     def _endpoint(self, handler: Any) -> Endpoint[Arguments]:
-        return Endpoint(self.gate, Arguments, handler, "regard")
+        return Endpoint(self.gate, Arguments, handler)
 
     async def run(self, body: Arguments, call: Call, form: Form) -> Response:
         data = await self.runner.run(call.request.path_params["name"], body.root, form, call)

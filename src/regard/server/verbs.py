@@ -24,6 +24,8 @@ from regard.verbs.base import Verb
 if TYPE_CHECKING:
     from regard.render.result import Result
 
+MAX_ANSWER = {"items": 50_000, "bytes": 64_000_000}  # of a verb; compared with `Verb.http_answer` before it runs
+
 
 @cache
 def http_verbs() -> dict[str, Verb]:
@@ -33,9 +35,11 @@ def http_verbs() -> dict[str, Verb]:
 
 
 class VerbHost(Protocol):
-    """Where a verb of a client runs: a studio, or the process of a model. `server` names it in errors."""
+    """Where a verb of a client runs: a studio, or the process of a model. `server` names it in errors, `max_items` is
+    the length of the longest list that a request may have."""
 
     server: ClassVar[str]
+    max_items: int
     models: Any
     images: Any
 
@@ -60,7 +64,7 @@ def encode_result(result: Result, form: str) -> bytes:
         return result.to_html().encode("utf-8", "backslashreplace")
     if form == "events":
         return encode({"type": "result", "view": result.page_data()})
-    return encode(result.to_dict() if form == "document" else result.page_data())
+    return encode(result.document() if form == "document" else result.page_data())
 
 
 def run_verb(studio: VerbHost, name: str, arguments: Mapping[str, object]) -> Generator[Event, None, Result]:
@@ -75,6 +79,7 @@ def run_verb(studio: VerbHost, name: str, arguments: Mapping[str, object]) -> Ge
                 f"{key!r} has {len(value):,} characters; {studio.server} takes at most {verb.max_characters:,}. "
                 "Shorten it"
             )
+        _check_lists(studio, key, value)
     fields = verb.request.model_fields
     given = {
         key: value
@@ -85,14 +90,40 @@ def run_verb(studio: VerbHost, name: str, arguments: Mapping[str, object]) -> Ge
     with ExitStack() as stack:
         files = {key: stack.enter_context(studio.images.file(str(value))) for key, value in uploads.items()}
         request = verb.parse({**given, **files}, files=False, uploads=files.values())
+        for key, value in request:  # a string may have become a list of lines
+            _check_lists(studio, key, value)
         for key, limit in verb.http_limits.items():
             if getattr(request, key) > limit:
                 raise InputError(f"{key} is {getattr(request, key):,}; {studio.server} takes at most {limit:,}")
+        if verb.http_answer is not None:
+            check_answer(studio, verb.http_answer(request))
         result = yield from verb.run(request, studio.models)
         if files:  # the client knows the name of its file, not where it was for a moment
             named = request.model_copy(update={key: str(value).partition("/")[2] for key, value in uploads.items()})
             result.with_reproduction(verb.command_line(named), verb.python_code(named))
     return result
+
+
+def _check_lists(studio: VerbHost, key: str, value: object) -> None:
+    """Refuse long lists, also those within lists and objects."""
+    if isinstance(value, list | tuple | dict):
+        if len(value) > studio.max_items:
+            raise InputError(
+                f"{key!r} has {len(value):,} items; {studio.server} takes at most {studio.max_items:,}. Send several "
+                "requests"
+            )
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_lists(studio, key, item)
+
+
+def check_answer(studio: VerbHost, sizes: Mapping[str, int]) -> None:
+    """Refuse an answer of more items or bytes than a server sends."""
+    for what, size in sizes.items():
+        if size > MAX_ANSWER[what]:
+            raise InputError(
+                f"the answer has about {size:,} {what}; {studio.server} sends at most {MAX_ANSWER[what]:,}. "
+                "Send less at once, or ask for less"
+            )
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.data.batch import Batch, collate
@@ -19,11 +20,12 @@ from regard.engine.runner import run_batches
 from regard.engine.tuning import cpu_settings
 from regard.errors import InputError
 from regard.models.family import Family, can, describe_model, family_of
-from regard.nn.masks import Layout, Packed, length_groups
+from regard.nn.masks import Packed
+from regard.nn.pooling import pool
 from regard.nn.stack import ScalarMix
 from regard.nn.training import eval_mode, normal_init
 from regard.tasks.image_classification import ImageClassifier
-from regard.tasks.inputs import InputSequence
+from regard.tasks.inputs import InputSequence, VectorSettings
 from regard.tasks.task import Task, TaskInput
 
 POOLER_ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
@@ -45,6 +47,30 @@ class TaskHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = x if self.pool is None else self.pool(x)
         result: Tensor = self.output(self.dropout(x))
+        return result
+
+
+class VectorHead(TaskHead):
+    """A linear layer on the vector of a text, as `vectors` says how to pool it.
+
+    The two texts of a pair are encoded separately; the layer reads u, v, |u - v|, u * v and cos(u, v) of their vectors.
+    """
+
+    def __init__(self, width: int, outputs: int, vectors: VectorSettings) -> None:
+        size = width if vectors.num_texts == 1 else 4 * width + 1
+        super().__init__(size, outputs, pool=None, dropout=0.0)
+        self.vectors = vectors
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pooled vectors (..., texts, W) -> (..., outputs)."""
+        x = F.normalize(x.float(), dim=-1) if self.vectors.normalize else x.float()
+        if self.vectors.num_texts == 1:
+            x = x[..., 0, :]
+        else:
+            u, v = x.unbind(-2)
+            cosine = F.cosine_similarity(u, v, dim=-1)[..., None]
+            x = torch.cat([u, v, (u - v).abs(), u * v, cosine], dim=-1)
+        result: Tensor = self.output(x)
         return result
 
 
@@ -83,7 +109,7 @@ class EncoderWithHead(nn.Module):
     """An encoder and a head.
 
     For ELMo, `mix` learns the weight of each layer. ELMo's first token does not encode the whole text, so pooled tasks
-    predict from the mean over the sequence (`mean_pooled`).
+    predict from the mean over the sequence (`mean_pooled`). A `VectorHead` always reads pooled vectors.
     """
 
     def __init__(self, encoder: Any, head: TaskHead, *, mean_pooled: bool = False) -> None:
@@ -92,8 +118,11 @@ class EncoderWithHead(nn.Module):
         self.mix = ScalarMix(encoder.config.num_hidden_layers + 1) if can(encoder, "layer-mix") else None
 
     @classmethod
-    def from_encoder(cls, encoder: Any, task: Task[Any]) -> EncoderWithHead:
-        """Add a head with new weights; the pooler becomes part of it, and heads of other tasks are removed."""
+    def from_encoder(cls, encoder: Any, task: Task[Any], vectors: VectorSettings | None = None) -> EncoderWithHead:
+        """Add a head with new weights; the pooler becomes part of it, and heads of other tasks are removed.
+
+        With `vectors` it is a `VectorHead`.
+        """
         family = family_of(encoder)
         if family is None or not family.can("fine-tuning") or family.can("image"):
             raise InputError(
@@ -104,19 +133,28 @@ class EncoderWithHead(nn.Module):
             if encoder.config.num_characters:
                 raise InputError(f"{task.name} needs an ELMo with a tokenizer; this one reads characters")
             encoder.output = None
+            if vectors is not None:
+                return cls(encoder, VectorHead(encoder.config.output_size, task.num_outputs, vectors))
             head = TaskHead(encoder.config.output_size, task.num_outputs, pool=None, dropout=encoder.config.dropout)
             return cls(encoder, head, mean_pooled=task.pooled)
-        config, pool = encoder.config, None
-        if can(encoder, "text-encoder"):
-            pool = _pool(encoder, family, pooled=task.pooled)
+        config, layers = encoder.config, None
+        if can(encoder, "text-encoder") and vectors is None:
+            layers = _pool(encoder, family, pooled=task.pooled)
         for name in family.heads:
             setattr(encoder, name, None)
+        if vectors is not None:
+            return cls(encoder, VectorHead(config.hidden_size, task.num_outputs, vectors))
         bias = not (task.pooled and can(encoder, "causal-lm"))  # as in transformers
         dropout = getattr(config, "dropout", 0.0)
-        return cls(encoder, TaskHead(config.hidden_size, task.num_outputs, pool=pool, dropout=dropout, bias=bias))
+        return cls(encoder, TaskHead(config.hidden_size, task.num_outputs, pool=layers, dropout=dropout, bias=bias))
+
+    @property
+    def vectors(self) -> VectorSettings | None:
+        """How texts become vectors, if the head is a `VectorHead`."""
+        return self.head.vectors if isinstance(self.head, VectorHead) else None
 
     def forward(self, inputs: TaskBatch) -> Tensor:
-        if not can(self.encoder, "text-encoder"):
+        if self.vectors is not None or not can(self.encoder, "text-encoder"):
             return self.forward_with_hidden(inputs)[1]
         # BERT's last layer computes only the selected positions.
         hidden = self.encoder(inputs.batch.ids, inputs.batch.layout, *self._segments(inputs), rows=inputs.positions)
@@ -133,7 +171,13 @@ class EncoderWithHead(nn.Module):
         else:
             hidden = self.encoder(ids, layout, *self._segments(inputs))
         if self.mean_pooled:
-            return hidden, self.head(_mean_pool(hidden, layout))
+            return hidden, self.head(pool(hidden, layout, "mean"))
+        if self.vectors is not None:
+            assert isinstance(layout, Packed) and inputs.positions is not None
+            # The texts of an input follow each other; only the first has a position to predict from, its first token.
+            first = torch.isin(layout.starts[:-1].long(), inputs.positions).nonzero()
+            rows = first + torch.arange(self.vectors.num_texts, device=first.device)
+            return hidden, self.head(pool(hidden, layout, self.vectors.pooling)[rows])
         return hidden, self.head(hidden if inputs.positions is None else hidden[inputs.positions])
 
     def collate(self, inputs: Sequence[TaskInput]) -> TaskBatch:
@@ -164,12 +208,6 @@ class EncoderWithHead(nn.Module):
     def _segments(self, inputs: TaskBatch) -> tuple[Tensor, ...]:
         """Segment ids, if the family has them."""
         return (inputs.segments,) if can(self.encoder, "text-encoder") and self.encoder.embedding.num_segments else ()
-
-
-def _mean_pool(hidden: Tensor, layout: Layout) -> Tensor:
-    """The mean vector of each sequence, (sequences, W)."""
-    assert isinstance(layout, Packed)
-    return torch.cat([run.select_queries(hidden).mean(1) for run in length_groups(layout, layout)])
 
 
 def compute_logits(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
@@ -20,6 +20,7 @@ from regard.checkpoints.files import TASK as TASK_FILE
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_parts, write_model
 from regard.data.examples import Example, without_label
+from regard.data.files import refuse_file_name
 from regard.data.image_processor import ImageProcessor, image_processor_of
 from regard.data.readers import TableOptions
 from regard.engine.precision import PRECISION_NAMES, InferencePrecision, PrecisionChoice, resolve_precision
@@ -31,7 +32,7 @@ from regard.models.family import can, describe_model, family_name, get_family
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, choose_precision, compute_logits
 from regard.tasks.image_classification import ImageClassifier
-from regard.tasks.inputs import MIN_LENGTH, InputBuilder
+from regard.tasks.inputs import MIN_LENGTH, InputBuilder, VectorSettings
 from regard.tasks.registry import get_task
 from regard.tasks.task import Prediction, Task, TaskInput
 from regard.text import Tokenizer
@@ -48,8 +49,8 @@ class FineTunedModel:
 
     Predictions use the `precision` of training, auto, bf16 or fp32, unless `inference_precision` is set. `text_columns`
     names the texts of an example in the training data, such as premise and hypothesis; empty if that is not known.
-    `folder` is where the model was read from. Unpacks to the encoder and the tokenizer, as `regard.load` returns them
-    for a pretrained model.
+    `folder` is where the model was read from, `language` the one that its start model states, if any. Unpacks to the
+    encoder and the tokenizer, as `regard.load` returns them for a pretrained model.
     """
 
     task: Task[Any]
@@ -60,6 +61,7 @@ class FineTunedModel:
     text_columns: tuple[str, ...] = ()
     folder: Path | None = None
     inference_precision: InferencePrecision | None = None
+    language: str = ""
     _chosen_precision: list[PrecisionChoice] = field(default_factory=list, init=False, repr=False)
     report: Any = None  # of the training, if this process trained it with `regard.fit`
 
@@ -86,9 +88,14 @@ class FineTunedModel:
         return next(self.model.parameters()).device
 
     def predict(
-        self, data: Any, second: str | None = None, *, columns: Sequence[str] | None = None, keep: Sequence[str] = ()
+        self,
+        data: Any,
+        second: str | None = None,
+        *,
+        columns: Sequence[str] | str | None = None,
+        keep: Sequence[str] | str = (),
     ) -> Any:
-        """Predict a text, a text and a second one, a file, a list of texts or pairs, or a DataFrame.
+        """Predict a text, a text and a second one, the path of a file, a list of texts or pairs, or a DataFrame.
 
         Returns a `PredictResult`; for a DataFrame, a DataFrame with the columns of the predictions added: a name that
         it has already gets the prefix `predicted_`. `columns` are those of the texts, `keep` those to copy to the
@@ -97,21 +104,24 @@ class FineTunedModel:
         from regard.tasks.prediction.inputs import open_input
         from regard.tasks.prediction.predict import predict_input
 
-        table = TableOptions(columns=None if columns is None else tuple(columns))
+        for text in (data, second):
+            if isinstance(text, str):
+                refuse_file_name(text)
+        table = TableOptions(columns=_names(columns))
         result = predict_input(
-            self, open_input(self.task, data, second, table=table, keep=keep, names=self.text_columns)
+            self, open_input(self.task, data, second, table=table, keep=_names(keep) or (), names=self.text_columns)
         )
         result._frame = data if hasattr(data, "columns") else None
         return result.to_python()
 
-    def evaluate(self, data: Any, *, columns: Sequence[str] | None = None, **options: Any) -> Any:
+    def evaluate(self, data: Any, *, columns: Sequence[str] | str | None = None, **options: Any) -> Any:
         """The metrics on labeled data, as an `EvaluationResult`: a file, a DataFrame, dicts, tuples or examples.
 
         `columns` are those of the texts and the label; `options` are `top` (worst errors) and `seed` (bootstrap).
         """
         from regard.tasks.evaluation.evaluate import evaluate_model
 
-        table = TableOptions(columns=None if columns is None else tuple(columns))
+        table = TableOptions(columns=_names(columns))
         return drain(evaluate_model(self, data, name=self.name, table=table, **options))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -149,7 +159,12 @@ class FineTunedModel:
         if can(self.model.encoder, "image"):
             return image_processor_of(self.model.encoder)
         assert self.tokenizer is not None
-        return InputBuilder(self.tokenizer, family=config.family, max_length=self.length)
+        vectors = self.model.vectors if isinstance(self.model, EncoderWithHead) else None
+        return InputBuilder(self.tokenizer, family=config.family, max_length=self.length, vectors=vectors)
+
+
+def _names(value: Sequence[str] | str | None) -> tuple[str, ...] | None:
+    return (value,) if isinstance(value, str) else None if value is None else tuple(value)
 
 
 def predict(model: FineTunedModel, examples: Sequence[Example], *, device: torch.device) -> list[Prediction]:
@@ -229,7 +244,7 @@ def save_fine_tuned(
     contents, about = fine_tuned_files(fine_tuned)
     rest = None
     if not isinstance(model, ImageClassifier):
-        _, names = _transformers_names(model.encoder.config.family, fine_tuned.task)
+        _, names = _transformers_names(model, fine_tuned.task)
         rest = {_renamed(name, names): tensor for name, tensor in _state(model).items()}
     contents = {**(files or {}), **contents}
     write_model(model.encoder, folder, files=contents, rest=rest, about=about, overwrite=overwrite)
@@ -241,12 +256,16 @@ def fine_tuned_files(fine_tuned: FineTunedModel) -> tuple[dict[str, bytes], dict
     document: dict[str, object] = {"task": task.name, "length": fine_tuned.length, "precision": fine_tuned.precision}
     if fine_tuned.text_columns:
         document["texts"] = list(fine_tuned.text_columns)
+    if fine_tuned.language:
+        document["language"] = fine_tuned.language
     document |= task.to_dict()
+    if isinstance(model, EncoderWithHead) and model.vectors is not None:
+        document["vectors"] = asdict(model.vectors)
     files = {TASK_FILE: json_bytes(document)}
     if isinstance(model, ImageClassifier):
         return files, _classes(task.labels)
     assert fine_tuned.tokenizer is not None
-    architecture, _ = _transformers_names(model.encoder.config.family, task)
+    architecture, _ = _transformers_names(model, task)
     about: dict[str, object] = {}
     if architecture:  # for other families, task.json is enough
         about["architectures"] = [architecture]
@@ -283,7 +302,7 @@ def fine_tuned_of(loaded: LoadedModel) -> FineTunedModel:
 def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> FineTunedModel:
     """Load what `save_fine_tuned` wrote."""
     folder = require_fine_tuned(name_or_path)
-    task, length, precision, text_columns = _read(folder / TASK_FILE)
+    task, length, precision, text_columns, vectors, language = _read(folder / TASK_FILE)
     encoder, rest = read_parts(folder)
     if can(encoder, "image") and task.reads_images:
         return FineTunedModel(task, ImageClassifier(encoder).to(device).eval(), None, 0, precision, folder=folder)
@@ -296,8 +315,8 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
             "tokens; correct it there"
         )
     pooled = can(encoder, "pooling")  # the pooler becomes part of the head
-    model = EncoderWithHead.from_encoder(encoder, task)
-    _, names = _transformers_names(encoder.config.family, task)
+    model = EncoderWithHead.from_encoder(encoder, task, vectors)
+    _, names = _transformers_names(model, task)
     state = _state(model)
     for ours, expected in list(state.items()):
         theirs = _renamed(ours, names)
@@ -312,7 +331,8 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
     if model.mix is not None:
         model.mix.load_state_dict({name: state[MIX + name] for name in model.mix.state_dict()})
     tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
-    return FineTunedModel(task, model.to(device).eval(), tokenizer, length, precision, text_columns, folder)
+    model = model.to(device).eval()
+    return FineTunedModel(task, model, tokenizer, length, precision, text_columns, folder, language=language)
 
 
 def _state(model: EncoderWithHead) -> dict[str, Tensor]:
@@ -321,7 +341,7 @@ def _state(model: EncoderWithHead) -> dict[str, Tensor]:
     return {**model.head.state_dict(), **{MIX + name: tensor for name, tensor in mix.items()}}
 
 
-def _read(path: Path) -> tuple[Task[Any], int, Precision, tuple[str, ...]]:
+def _read(path: Path) -> tuple[Task[Any], int, Precision, tuple[str, ...], VectorSettings | None, str]:
     document = read_json(path)
     try:
         kind = get_task(str(document["task"]), images=bool(document.get("pictures")))
@@ -330,7 +350,14 @@ def _read(path: Path) -> tuple[Task[Any], int, Precision, tuple[str, ...]]:
         texts = document.get("texts", [])
         if not isinstance(texts, list) or not all(isinstance(name, str) for name in texts):
             raise ValueError("texts should be a list of names")
-        return kind.from_dict(document), int(str(document["length"])), precision, tuple(texts)
+        vectors: Any = document.get("vectors")
+        if vectors is not None:
+            vectors = VectorSettings(**vectors)
+            check_choice("pooling", vectors.pooling, ("cls", "mean", "max"))
+            if vectors.num_texts not in (1, 2):
+                raise ValueError("num_texts should be 1 or 2")
+        length, language = int(str(document["length"])), str(document.get("language", ""))
+        return kind.from_dict(document), length, precision, tuple(texts), vectors, language
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except KeyError as error:
@@ -347,12 +374,15 @@ def _classes(labels: Sequence[str]) -> dict[str, object]:
     }
 
 
-def _transformers_names(name: str, task: Task[Any]) -> tuple[str, dict[str, str]]:
+def _transformers_names(model: EncoderWithHead, task: Task[Any]) -> tuple[str, dict[str, str]]:
     """The class of transformers for a family and a task, and our names of the head's layers -> theirs.
 
-    A family that transformers does not have has no class, and similar names.
+    A family that transformers does not have has no class, and similar names. A `VectorHead` has no class either, and a
+    name that transformers does not mistake for a layer of its own.
     """
-    family_format = get_family(name).file_format
+    family_format = get_family(model.encoder.config.family).file_format
+    if model.vectors is not None:
+        return "", {"output": "vector_head", "mix": "mix"}
     if family_format is None:
         return "", {"output": "classifier", "mix": "mix"}
     head, known = task.transformers_head, family_format.task_heads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from regard.errors import InputError
@@ -27,15 +27,26 @@ class InputSequence:
         return len(self.ids)
 
 
+@dataclass(frozen=True)
+class VectorSettings:
+    """How a model that predicts from vectors of texts makes them; each of the `num_texts` is a sequence of its own."""
+
+    pooling: str = "mean"
+    normalize: bool = False
+    num_texts: int = 1
+
+
 class InputBuilder:
-    """Builds sequences of at most `max_length` tokens.
+    """Builds sequences of at most `max_length` tokens; with `vectors`, a sequence for each text of a pair.
 
     BERT reads [CLS] A [SEP] B [SEP], RoBERTa has one more [SEP] before B; they predict from the first token. A causal
     model attends only to previous tokens: it reads BOS A EOS B EOS and predicts from the last token.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, family: str, max_length: int) -> None:
-        self.tokenizer, self.family, self.max_length = tokenizer, family, max_length
+    def __init__(
+        self, tokenizer: Tokenizer, *, family: str, max_length: int, vectors: VectorSettings | None = None
+    ) -> None:
+        self.tokenizer, self.family, self.max_length, self.vectors = tokenizer, family, max_length, vectors
         self.causal = get_family(family).can("causal-lm")
         self._num_separators = get_family(family).num_separators
         if self.causal:
@@ -50,6 +61,21 @@ class InputBuilder:
         inputs: list[str | tuple[str, str]] = [a if b is None else (a, b) for a, b in texts]
         rows = self.tokenizer.ids_and_segments(inputs, max_length=self.max_length)
         return [InputSequence(ids, segments, [0], truncated) for ids, segments, truncated in rows]
+
+    def inputs(self, texts: Sequence[tuple[str, str | None]]) -> list[tuple[InputSequence, ...]]:
+        """The sequences of each text or pair: one, or one per text for a model that predicts from vectors."""
+        if self.vectors is None:
+            return [(sequence,) for sequence in self.sequences(texts)]
+        count = self.vectors.num_texts
+        for text, second in texts:
+            if (second is None) != (count == 1):
+                raise InputError(
+                    f"this model was trained on {'single texts' if count == 1 else 'pairs of texts'}, and "
+                    f"{text[:40]!r} comes {'alone' if second is None else 'with a second text'}"
+                )
+        flat = self.sequences([(text, None) for pair in texts for text in pair if text is not None])
+        marked = [replace(one, positions=[] if index % count else [0]) for index, one in enumerate(flat)]
+        return [tuple(marked[start : start + count]) for start in range(0, len(marked), count)]
 
     def tokens(self, texts: Sequence[str]) -> list[Encoding]:
         """Texts without special tokens, not truncated."""

@@ -95,23 +95,24 @@ class Regression(Task[TextExample]):
             _number(example.label)
 
     def preprocess(self, examples: Sequence[TextExample], builder: InputBuilder) -> list[TaskInput]:
-        sequences = builder.sequences([(example.text, example.text_pair) for example in examples])
+        inputs = builder.inputs([(example.text, example.text_pair) for example in examples])
         # The order of a pair has no meaning, but a causal model reads in one direction, so it gets both orders.
-        swapped = [
-            (example.text_pair, example.text)
-            for example in examples
-            if builder.causal and example.text_pair is not None
+        both = builder.causal and builder.vectors is None
+        pairs = [example for example in examples if both and example.text_pair is not None]
+        swapped = iter(builder.sequences([(example.text_pair or "", example.text) for example in pairs]))
+        return [
+            TaskInput(
+                (*sequences, next(swapped)) if both and example.text_pair is not None else sequences,
+                index,
+                None if example.label is None else _number(example.label),
+            )
+            for index, (example, sequences) in enumerate(zip(examples, inputs, strict=True))
         ]
-        more = iter(builder.sequences(swapped))
-        inputs = []
-        for index, (example, sequence) in enumerate(zip(examples, sequences, strict=True)):
-            both = (sequence, next(more)) if builder.causal and example.text_pair is not None else (sequence,)
-            inputs.append(TaskInput(both, index, None if example.label is None else _number(example.label)))
-        return inputs
 
     def logits_and_targets(self, logits: Tensor, inputs: Sequence[TaskInput]) -> tuple[Tensor, Tensor]:
         """The predicted and the right numbers, (texts,)."""
-        parts = torch.split(logits.squeeze(-1), [len(item.sequences) for item in inputs])
+        counts = [sum(len(sequence.positions or ()) for sequence in item.sequences) for item in inputs]
+        parts = torch.split(logits.squeeze(-1), counts)
         targets = torch.tensor([item.target for item in inputs], device=logits.device)
         return torch.stack([part.mean() for part in parts]), targets
 

@@ -295,7 +295,7 @@ class LabelTask(Task[Example]):
 
     def loss_function(self, class_weights: Tensor | None = None) -> LossFunction:
         def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-            weight = None if class_weights is None else class_weights.to(logits.device)
+            weight = None if class_weights is None else class_weights.to(logits)
             if targets.dim() == 2:
                 return F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weight)
             return F.cross_entropy(logits, targets, weight=weight)

@@ -94,10 +94,10 @@ class TextClassification(LabelTask[TextExample]):
     def preprocess(self, examples: Sequence[TextExample], builder: InputBuilder) -> list[TaskInput]:
         if examples and isinstance(examples[0], ImageExample):
             raise InputError("this model reads text, and the input is images; use a model fine-tuned on images")
-        sequences = builder.sequences([(example.text, example.text_pair) for example in examples])
+        inputs = builder.inputs([(example.text, example.text_pair) for example in examples])
         return [
-            TaskInput((sequence,), index, self._target(example.label))
-            for index, (sequence, example) in enumerate(zip(sequences, examples, strict=True))
+            TaskInput(sequences, index, self._target(example.label))
+            for index, (sequences, example) in enumerate(zip(inputs, examples, strict=True))
         ]
 
     def _target(self, label: object) -> Any:

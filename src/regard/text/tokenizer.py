@@ -6,6 +6,7 @@ threads may share it.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
 import operator
@@ -28,6 +29,7 @@ from regard.files.gguf_file import find_gguf, read_gguf
 from regard.text import guard
 from regard.text.chat_template import Message, render_chat
 from regard.text.gguf_tokenizer import read_gguf_tokenizer
+from regard.text.reading import ReadingCount
 from regard.text.tokenizer_folder import SPECIAL_TOKENS, has_tokenizer, read_tokenizer, read_vocabulary, refusing
 from regard.text.word_cache import WordCache
 
@@ -130,6 +132,7 @@ class Tokenizer:
     ) -> None:
         self.max_length, self.chat_template = max_length, chat_template
         self._rows: int | None = None  # of the model's embedding, if the vocabulary has more entries
+        self._reading: ReadingCount | None = None
         self._pipeline = pipeline
         self._special_tokens = dict(special_tokens)
         self._inputs = list(model_input_names)
@@ -170,6 +173,13 @@ class Tokenizer:
         """Whether the folder has tokenizer files, which may still be invalid, or is a GGUF file."""
         return has_tokenizer(Path(folder)) or find_gguf(folder) is not None
 
+    def counting(self, reading: ReadingCount) -> Tokenizer:
+        """This tokenizer, which reports the texts that it encodes; both share their files and caches."""
+        _ = self._word_cache
+        counting = copy.copy(self)
+        counting._reading = reading
+        return counting
+
     def encode(
         self, text: str, pair: str | None = None, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> Encoding:
@@ -183,7 +193,9 @@ class Tokenizer:
     ) -> list[Encoding]:
         """Encode texts or pairs in parallel."""
         encoded = self._encode("encode_batch", texts, add_special_tokens)
-        return [encoding(item, max_length) for item in encoded]
+        rows = [encoding(item, max_length) for item in encoded]
+        self._report(texts, [row.ids for row in rows], [row.num_truncated for row in rows])
+        return rows
 
     def ids_batch(
         self, texts: Sequence[str | tuple[str, str]], *, add_special_tokens: bool = True, max_length: int | None = None
@@ -191,7 +203,9 @@ class Tokenizer:
         """Only the ids, and the number of tokens truncated from each text; faster than `encode_batch`."""
         encoded = self._encode("encode_batch_fast", texts, add_special_tokens)
         ids = [without(item.ids, cuts(item, max_length)) for item in encoded]
-        return ids, [len(item) - len(row) for item, row in zip(encoded, ids, strict=True)]
+        truncated = [len(item) - len(row) for item, row in zip(encoded, ids, strict=True)]
+        self._report(texts, ids, truncated)
+        return ids, truncated
 
     def ids_and_segments(
         self, texts: Sequence[str | tuple[str, str]], *, max_length: int | None = None
@@ -202,6 +216,7 @@ class Tokenizer:
             removed = cuts(item, max_length)
             ids = without(item.ids, removed)
             rows.append((ids, without(item.type_ids, removed), len(item) - len(ids)))
+        self._report(texts, [ids for ids, _, _ in rows], [truncated for _, _, truncated in rows])
         return rows
 
     def encode_ids(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenIds:
@@ -213,6 +228,8 @@ class Tokenizer:
                 with refusing("the tokenizer failed on a text"):
                     found = TokenIds(*words.encode(inputs, max_length))  # type: ignore[arg-type]
                 if self._rows is None or found.ids.max(initial=0) < self._rows:
+                    if self._reading is not None:
+                        self._reading.add(texts, self.is_unknown(found.ids), found.lengths, found.num_truncated)
                     return found
         encoded = self._encode("encode_batch_fast", texts, True)
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
@@ -223,7 +240,21 @@ class Tokenizer:
                 rows[index] = without(rows[index], cuts(encoded[index], max_length))
                 truncated[index] = lengths[index] - len(rows[index])
         tokens = TokenIds.from_lists(rows)
+        if self._reading is not None:
+            self._reading.add(texts, self.is_unknown(tokens.ids), tokens.lengths, truncated)
         return TokenIds(tokens.ids, tokens.lengths, truncated)
+
+    def _report(self, texts: Sequence[str | tuple[str, str]], ids: list[list[int]], truncated: list[int]) -> None:
+        if self._reading is not None:
+            tokens = TokenIds.from_lists(ids)
+            self._reading.add(texts, self.is_unknown(tokens.ids), tokens.lengths, truncated)
+
+    def is_unknown(self, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Whether each token stands for text that the vocabulary does not have; byte-level tokenizers have none."""
+        if self.unk_token_id is None or self.unk_token_id == self.eos_token_id:
+            return np.zeros(len(ids), dtype=bool)
+        unknown: NDArray[np.bool_] = ids == self.unk_token_id
+        return unknown
 
     @cached_property
     def _word_cache(self) -> WordCache | None:

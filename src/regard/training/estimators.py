@@ -27,7 +27,9 @@ from regard.tasks.metrics import entity_scores
 from regard.tasks.task import Task
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
+from regard.training.finetuning.baseline import frozen_vectors
 from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.linear_head import FrozenTrainer
 from regard.training.finetuning.model_factory import ModelFactory
 from regard.training.finetuning.trainer import FineTuner
 from regard.training.stopping import Stop
@@ -45,7 +47,7 @@ class _FineTunedEstimator(EstimatorParameters):
         self,
         model: str = DEFAULT_MODEL,
         *,
-        num_epochs: int | None = None,
+        epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
         frozen: bool = False,
@@ -55,7 +57,7 @@ class _FineTunedEstimator(EstimatorParameters):
         device: str = "auto",
     ) -> None:
         self.model = model
-        self.num_epochs = num_epochs
+        self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.frozen = frozen
@@ -65,14 +67,21 @@ class _FineTunedEstimator(EstimatorParameters):
         self.device = device
 
     def _fit(self, task: Task[Any], examples: Sequence[Example]) -> None:
-        values = {"num_epochs": self.num_epochs, "batch_size": self.batch_size, "learning_rate": self.learning_rate}
+        values = {"num_epochs": self.epochs, "batch_size": self.batch_size, "learning_rate": self.learning_rate}
         given = [f"training.{name}={value}" for name, value in values.items() if value is not None]
         overrides = [*given, f"training.frozen={str(self.frozen).lower()}", "training.select=last"]
         config = FineTuningConfig.load(overrides=overrides, defaults={"training": task.training_defaults})
         factory = ModelFactory(task, *loading.load(self.model), length=self.max_length or 0)
+        factory.folder = loading.find_folder(self.model)
+        device = choose_device(self.device)
+        if (vectors := frozen_vectors(factory, examples, config)) is not None:
+            trainer = FrozenTrainer(vectors, examples, config.training.class_weights, seed=self.seed, device=device)
+            drain(trainer.run_interruptible())
+            self.fine_tuned_ = factory.fine_tuned_model(trainer.whole_model())
+            return
         model = factory.new_model(self.seed)
         items = task.preprocess(examples, factory.rows)
-        drain(FineTuner(model, task, items, config, seed=self.seed, device=choose_device(self.device)).run(Stop()))
+        drain(FineTuner(model, task, items, config, seed=self.seed, device=device).run(Stop()))
         self.fine_tuned_ = factory.fine_tuned_model(model.eval())
 
     def _predictions(self, examples: Sequence[Example]) -> list[dict[str, Any]]:

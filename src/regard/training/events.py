@@ -60,6 +60,8 @@ class PretrainingPlan(TrainingEvent):
 
     type: Literal["plan"] = "plan"
     tokens_per_second: float
+    seconds_per_step: float
+    preparation: float  # seconds before the first step
     steps: int
     seconds: float
     tokens: int
@@ -69,8 +71,9 @@ class PretrainingPlan(TrainingEvent):
 
     def text(self) -> str:
         text = (
-            f"plan: {self.steps:,} steps in {duration(self.seconds)} at {self.tokens_per_second:,.0f} tokens/s "
-            f"(MFU {self.mfu:.2f})\n      {self.tokens:,} tokens, {self.epochs:.3g} epochs"
+            f"plan: {self.steps:,} steps of {self.seconds_per_step:.2g} s in {duration(self.seconds)} at "
+            f"{self.tokens_per_second:,.0f} tokens/s (MFU {self.mfu:.2f}), after {duration(self.preparation)} of "
+            f"preparation\n      {self.tokens:,} tokens, {self.epochs:.3g} epochs"
         )
         if self.expected_loss is not None:
             text += f"\n      expected held-out loss: about {self.expected_loss:.2f}"

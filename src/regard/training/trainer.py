@@ -273,6 +273,7 @@ class EpochTrainer(Trainer[R]):
 
     remedy = "Lower training.learning_rate, or use a longer warmup, in another --output if this one has a checkpoint"
     saves_after_evaluation = True
+    keeps_last_of_equal = False  # of epochs with the same score; else the first
 
     def __init__(
         self,
@@ -361,7 +362,8 @@ class EpochTrainer(Trainer[R]):
             yield Evaluated(epoch=self.epoch, seconds=elapsed, scores=scores, train_loss=loss)
         self.history.append(scores)
         main = self.main_score
-        if main is None or not self.best_epoch or scores[main] > self.history[self.best_epoch - 1][main]:
+        best = self.history[self.best_epoch - 1] if self.best_epoch else {}
+        if main is None or not best or scores[main] > best[main] - self.keeps_last_of_equal * 1e-9:
             self.best_epoch = self.epoch
         self._keep_weights(self.epoch)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -34,11 +34,15 @@ from pydantic.json_schema import SkipJsonSchema
 
 from regard.checkpoints.models import Models as Models
 from regard.data.example_images import example_images
+from regard.data.files import STANDARD_INPUT, is_file_name, refuse_file_name, refuse_output_in_input, taken_for_file
 from regard.data.frames import DataFrameSource
+from regard.data.text_inputs import read_items, read_texts
 from regard.errors import InputError, InputErrors, suggest
-from regard.events import Event, ResultItem, map_events
+from regard.events import Event, Note, ResultItem, map_events
 from regard.known import DEFAULT_MODEL
 from regard.verbs import RENAMED
+from regard.verbs.reading import CountingModels
+from regard.wording import count_of
 
 if TYPE_CHECKING:
     from regard.render.result import Result
@@ -77,20 +81,38 @@ class TextsMarker:
 
 
 def _read_texts(value: object, info: ValidationInfo) -> object:
-    if isinstance(value, str | os.PathLike):
-        return Path(value) if reads_files(info) else split_lines(os.fspath(value))
-    if hasattr(value, "columns"):
-        return DataFrameSource(value)
-    if hasattr(value, "tolist"):  # a Series of pandas, or an array
-        return value.tolist()
-    return list(value) if isinstance(value, Sequence) else value
+    source = _read_source(value, info)
+    if not isinstance(source, str):
+        return source
+    return [source] if in_python(info) and source != STANDARD_INPUT else Path(source)
 
 
 def _read_source(value: object, info: ValidationInfo) -> object:
-    if isinstance(value, str | os.PathLike):
-        uploaded = Path(value) in (info.context or {}).get("uploads", ())
-        return os.fspath(value) if reads_files(info) or uploaded else split_lines(os.fspath(value))
-    return list(value) if isinstance(value, Sequence) else value
+    return read_string(value, info) if isinstance(value, str | os.PathLike) else read_collection(value)
+
+
+def read_collection(value: object, *, read: Callable[[Any], object] = lambda value: read_texts(value).texts) -> object:
+    """Texts in memory, in any of the forms that Python callers have."""
+    return DataFrameSource(value) if hasattr(value, "columns") else read(value)
+
+
+def read_string(value: str | os.PathLike[str], info: ValidationInfo) -> object:
+    """A string or path where texts are expected: a file or text of a command, a text or path in Python, lines of a
+    client."""
+    text = os.fspath(value)
+    if not reads_files(info):
+        return text if Path(value) in (info.context or {}).get("uploads", ()) else split_lines(text)
+    if isinstance(value, os.PathLike):
+        return Path(value) if text != STANDARD_INPUT else text
+    if in_python(info):
+        refuse_file_name(text)
+        return [text] if taken_for_file(text) else text
+    return text
+
+
+def in_python(info: ValidationInfo) -> bool:
+    """Whether the arguments are those of a Python function, where a string is a text and a path is a file."""
+    return bool((info.context or {}).get("python"))
 
 
 def reads_files(info: ValidationInfo) -> bool:
@@ -103,13 +125,22 @@ def split_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
+def text_sizes(source: object) -> list[int]:
+    """The bytes of each text that a client sent; other sources, such as files, have none."""
+    return [len((text or "").encode("utf-8", "replace")) for text in source] if isinstance(source, list) else []
+
+
 # Texts as a list, the file that holds them ("-" is standard input), or a DataFrame. None is a missing text. Over HTTP a
-# string holds the lines themselves: a client cannot make the server read a file.
+# string holds the lines themselves: a client cannot make the server read a file. In Python it is one text.
 Texts = Annotated[
     list[str | None] | Path | SkipJsonSchema[InstanceOf[DataFrameSource]], BeforeValidator(_read_texts), TextsMarker()
 ]
 # The same, where a string that names no file may also be a text itself.
-TextOrFile = Annotated[list[str] | str, BeforeValidator(_read_source), TextsMarker()]
+TextOrFile = Annotated[
+    list[str | None] | str | SkipJsonSchema[Path | InstanceOf[DataFrameSource]],
+    BeforeValidator(_read_source),
+    TextsMarker(),
+]
 
 
 def _read_image(value: object, info: ValidationInfo) -> object:
@@ -142,19 +173,26 @@ def option(
     repeat: bool = False,
     variadic: bool = False,
     group: str | None = None,
+    writes: bool = False,
     **limits: Any,
 ) -> Any:
     """An option; its flag is the field's name, and `flags` may add or replace it ("-k", or "--text").
 
     A list is written with commas; with `repeat` as several options, with `variadic` also as the words after one option.
-    `group` is the heading under which the help page lists the option.
+    `group` is the heading under which the help page lists the option. `writes`: it names a file or folder to write.
     """
     cli: Any = {"flags": list(flags), "metavar": metavar, "hidden": hidden}
-    cli |= {"repeat": repeat or variadic, "variadic": variadic, "group": group}
+    cli |= {"repeat": repeat or variadic, "variadic": variadic, "group": group, "writes": writes}
     return Field(default, description=help, json_schema_extra={"cli": cli}, **limits)
 
 
-def model_option(default: str = DEFAULT_MODEL, help: str = "A model folder, a hub name or a built-in name.") -> Any:
+def force_option() -> Any:
+    return option(False, help="Replace files that Regard did not write.", group=RUN_GROUP)
+
+
+def model_option(
+    default: str | None = DEFAULT_MODEL, help: str = "A model folder, a hub name or a built-in name."
+) -> Any:
     return option(default, "-m", help=help, metavar="MODEL")
 
 
@@ -204,6 +242,8 @@ class Verb:
     max_characters: int = 20_000  # of one text that a client may send
     # The largest values of fields that a client may send.
     http_limits: Mapping[str, int] = field(default_factory=dict)
+    # About how many items and bytes the answer to a client may have: {"items": ..., "bytes": ...}.
+    http_answer: Callable[[Any], Mapping[str, int]] | None = None
     items: str = ""  # the field of the result whose items are yielded as `ResultItem` events
     # A field whose values are commands of their own, and a function that returns the values with their help pages.
     subcommands: tuple[str, Callable[[], dict[str, str]]] | None = None
@@ -222,16 +262,40 @@ class Verb:
         """The fields that name models, or lists of models."""
         return [name for name, info in self.request.model_fields.items() if _names_models(info)]
 
-    def parse(self, values: Mapping[str, object], *, files: bool = True, uploads: Collection[Path] = ()) -> Request:
+    def output_fields(self) -> list[str]:
+        """The fields that name files or folders to write."""
+        return [name for name, info in self.request.model_fields.items() if cli_of(info).get("writes")]
+
+    def check_outputs(self, request: Request, *others: str) -> None:
+        """Raise InputError for an output, of the request or one of the `others`, inside a folder that is read."""
+        writes = self.output_fields()
+        outputs = [path for path in (*others, *(getattr(request, name) for name in writes)) if path is not None]
+        for name, info in self.request.model_fields.items() if outputs else ():
+            value = getattr(request, name)
+            is_file = holds_texts(info) or str(cli_of(info).get("metavar")).startswith("FILE")
+            several = isinstance(value, list) and not holds_texts(info)  # a list of texts names no files
+            for source in (value if several else [value]) if name not in writes else ():
+                if isinstance(source, Path) or (is_file and isinstance(source, str)):
+                    for output in outputs:
+                        refuse_output_in_input(output, source)
+
+    def parse(
+        self,
+        values: Mapping[str, object],
+        *,
+        files: bool = True,
+        uploads: Collection[Path] = (),
+        python: bool = False,
+    ) -> Request:
         """Validate the arguments; InputErrors names each fault. `files`: whether arguments may name local files, which
-        clients of a server may not, except their `uploads`."""
+        clients of a server may not, except their `uploads`. `python`: whether a string is a text and no file."""
         unknown = [name for name in values if name not in self.request.model_fields]
         if unknown:
             raise InputError(
                 f"{self.name} has no argument {unknown[0]!r}; {suggest(unknown[0], self.request.model_fields)}"
             )
         values = {name: _lines(self.request.model_fields[name], value) for name, value in values.items()}
-        request = validated(self.request, values, files=files, uploads=uploads)
+        request = validated(self.request, values, files=files, uploads=uploads, python=python)
         for name, value in request:
             if isinstance(value, Path) and not files and value not in uploads:
                 raise InputError(f"{name}: the server reads and writes no files for clients; leave it out")
@@ -240,6 +304,8 @@ class Verb:
     def run(self, request: Request, models: Models, *, keep: bool = True) -> Generator[Event, None, Result]:
         """Run the verb: yields its events and returns its result, with the lines that reproduce it. Without `keep` the
         result has none of the items that were yielded, so that memory does not grow with their number."""
+        self.check_outputs(request)
+        models = CountingModels(models)
         outcome = self.function(request, models)
         items: list[object] = []
 
@@ -255,6 +321,10 @@ class Verb:
         if items:
             result = result.model_copy(update={self.items: items})
         result.with_reproduction(self.command_line(request), self.python_code(request))
+        warnings = models.warnings()
+        for warning in warnings:
+            yield Note(message=f"warning: {warning}")
+        result.with_warnings(warnings, models.num_cut)
         return result
 
     def command_line(self, request: Request) -> str:
@@ -285,13 +355,14 @@ class Verb:
         """The Python call that makes the same request."""
         positional = [name for name, info in self.request.model_fields.items() if cli_of(info).get("position")]
         parts, skipped = [], False  # after an argument that is not given, the others need their names
-        given = {name: value for name, _, value in _given(request)}
+        given = {name: _literal(value, info) for name, info, value in _given(request)}
         for name in positional:
             skipped = skipped or name not in given
             if name in given:
-                parts.append(f"{name}={_literal(given[name])}" if skipped else _literal(given[name]))
-        parts += [f"{name}={_literal(value)}" for name, value in given.items() if name not in positional]
-        return f"import regard\n\nregard.{RENAMED.get(self.name, self.name)}({', '.join(parts)})"
+                parts.append(f"{name}={given[name]}" if skipped else given[name])
+        parts += [f"{name}={value}" for name, value in given.items() if name not in positional]
+        paths = "from pathlib import Path\n" if any(value.startswith("Path(") for value in given.values()) else ""
+        return f"{paths}import regard\n\nregard.{RENAMED.get(self.name, self.name)}({', '.join(parts)})"
 
 
 def verb(
@@ -314,7 +385,7 @@ def validated(model: type[Model], values: Mapping[str, object], **context: objec
     try:
         return model.model_validate(values, context=context)
     except ValidationError as error:
-        raise InputErrors(dict.fromkeys(_explain(fault, values) for fault in error.errors())) from None
+        raise InputErrors(_explain(error.errors(include_url=False), values)) from None
 
 
 def cli_of(info: FieldInfo) -> Mapping[str, Any]:
@@ -385,22 +456,72 @@ def _shell_line(line: str) -> str:
 
 
 def _lines(info: FieldInfo, value: object) -> object:
-    """A string for a list of strings holds one item per line."""
-    is_list = get_origin(info.annotation) is list
-    return [line for line in value.splitlines() if line.strip()] if is_list and isinstance(value, str) else value
+    """The items of a list, from any collection; a string for a list of strings holds one item per line."""
+    options = {option for option in get_args(info.annotation) or () if option is not type(None)}
+    is_list = get_origin(info.annotation) is list or [get_origin(option) for option in options] == [list]
+    if not is_list or holds_texts(info) or value is None:
+        return value
+    if isinstance(value, str):
+        return split_lines(value)
+    return read_items(value) if hasattr(value, "tolist") else value
 
 
-def _literal(value: object) -> str:
+def _literal(value: object, info: FieldInfo) -> str:
+    """The value in Python. Where texts are expected, a string is a text, so that a file is a path."""
+    if holds_texts(info) and (isinstance(value, Path) or (isinstance(value, str) and is_file_name(value))):
+        return f"Path({str(value)!r})"
     return repr(str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value)
 
 
-def _explain(fault: Any, values: Mapping[str, object]) -> str:
-    """A validation error of pydantic as a message: the argument, its value, what was expected."""
-    message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    if not fault["loc"]:
-        return str(message)
-    name = str(fault["loc"][0])
-    if fault["type"] == "missing":
-        return f"{name} is missing"
-    text = repr(values.get(name))
-    return f"{name} is {text if len(text) <= 80 else text[:77] + '...'}; {message}"
+def _explain(faults: Iterable[Any], values: Mapping[str, object]) -> list[str]:
+    """The errors of pydantic as messages, one for each argument: its name, its value, what was expected."""
+    messages: dict[str, list[str]] = {}
+    for fault in faults:
+        name = str(fault["loc"][0]) if fault["loc"] else ""
+        if fault["type"] == "missing":
+            messages[f"{name} is missing"] = []
+            continue
+        text = " ".join(repr(values.get(name)).split()) if name else ""
+        key = f"{name} is {text if len(text) <= 80 else text[:77] + '...'}; " if name else ""
+        messages.setdefault(key, []).append(_expectation(fault))
+    return [key + _join_expectations(list(dict.fromkeys(found))) for key, found in messages.items()]
+
+
+def _join_expectations(found: list[str]) -> str:
+    """Alternatives of a union as one sentence."""
+    if not all(one.startswith("expected ") for one in found):
+        return "; ".join(found)
+    return " or ".join([*found[:1], *(one.removeprefix("expected ") for one in found[1:])])
+
+
+def _expectation(fault: Any) -> str:
+    kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})
+    if kind in ("string_type", "path_type"):
+        if len(fault["loc"]) > 1 and isinstance(fault["loc"][-1], int):
+            return f"expected texts, got {type(value).__name__} in row {fault['loc'][-1]}"
+        if isinstance(value, Sized) and not isinstance(value, bytes | Mapping):
+            return (
+                f"expected one text, got {type(value).__name__} with {count_of(len(value), 'item')}; call it once for "
+                "each text"
+            )
+    if kind in ("too_long", "too_short"):
+        limit = f"at most {context['max_length']:,}" if kind == "too_long" else f"at least {context['min_length']:,}"
+        return f"expected {limit} items, got {context['actual_length'] or 'none'}"
+    plain = next((words for start, words in _EXPECTATIONS.items() if kind.startswith(start)), None)
+    if plain is not None:
+        return f"expected {plain}"
+    return str(fault["msg"]).removeprefix("Value error, ").replace("Input should be", "expected")
+
+
+# By the beginning of pydantic's name of an error.
+_EXPECTATIONS = {
+    "string_": "a text",
+    "int_": "a whole number",
+    "float_": "a number",
+    "finite_": "a finite number",
+    "bool_": "true or false",
+    "list_": "a list",
+    "tuple_": "a tuple",
+    "dict_": "a dictionary",
+    "path_": "a path",
+}

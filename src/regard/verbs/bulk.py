@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from regard.errors import InputError
-from regard.verbs.base import option
+from regard.verbs.base import force_option, option
 from regard.verbs.tables import RowsRequest
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class BulkRequest(RowsRequest):
         le=1,
         group=CLUSTER_GROUP,
     )
+    force: bool = force_option()
 
 
 def cluster_of(request: BulkRequest, *, output: object) -> RayCluster | None:

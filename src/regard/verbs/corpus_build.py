@@ -21,12 +21,12 @@ class CorpusBuildRequest(Request):
         metavar="FILES",
         min_length=1,
     )
-    output: Path = option(..., "-o", help="Folder of the corpus.", metavar="DIR")
+    output: Path = option(..., "-o", help="Folder of the corpus.", metavar="DIR", writes=True)
     family: str = option("bert", help="The model family to pretrain: it decides on the kind of vocabulary.")
     tokenizer: str | None = option(
         None, help="A tokenizer's file or folder. Default: train a vocabulary on the text.", metavar="DIR"
     )
-    vocab_size: int | None = option(None, help="Entries of a new vocabulary.", metavar="N", ge=1)
+    vocab_size: int | None = option(None, help="Entries of a new vocabulary, at most.", metavar="N", ge=1)
     key: str = option("text", help="The key of the text in JSON lines.")
     shard_size: str = option("16MiB", help="Text per shard: what a crash loses at most per worker.", metavar="SIZE")
     settings: Settings = settings_option("vocabulary.lowercase=false")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from regard.events import Event, Note
 from regard.generation_config import GenerationConfig
 from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
 
@@ -31,7 +33,7 @@ class DecodeRequest(Request, GenerationConfig):
     formats=(".html", ".svg", ".png", ".csv", ".json"),
     http_limits={"max_new_tokens": 100, "num_beams": 16, "num_return_sequences": 8},
 )
-def decode(request: DecodeRequest, models: Models) -> DecodingSteps:
+def decode(request: DecodeRequest, models: Models) -> Generator[Event, None, DecodingSteps]:
     """Show how a text is found: the candidates of every step, and which of them were kept.
 
     --temperature 0 is greedy search, --num-beams 4 a beam search, otherwise each token is sampled. In the printed list
@@ -42,4 +44,7 @@ def decode(request: DecodeRequest, models: Models) -> DecodingSteps:
     from regard.interpret.decoding import decode_in_steps
 
     with models.use(request.model) as loaded:
-        return decode_in_steps(loaded, request.text, request.config())
+        result = decode_in_steps(loaded, request.text, request.config())
+    for note in result.notes:
+        yield Note(message=note)
+    return result

@@ -20,6 +20,7 @@ from regard.verbs.base import (
     model_option,
     option,
     precision_option,
+    text_sizes,
     verb,
 )
 from regard.verbs.bulk import BulkRequest, cluster_of
@@ -28,6 +29,8 @@ from regard.verbs.tables import table_options
 if TYPE_CHECKING:
     from regard.inference.embedding.bulk import EmbedResult
 
+VECTOR_BYTES, CONCATENATED = 8_400, 8  # 400 numbers in JSON; layers
+
 
 class EmbedRequest(BulkRequest):
     source: Texts = argument(
@@ -35,7 +38,11 @@ class EmbedRequest(BulkRequest):
         metavar="INPUT",
     )
     output: Path | None = option(
-        None, "-o", help="File for the vectors: .npy, .npz or .parquet. Default: print them.", metavar="FILE"
+        None,
+        "-o",
+        help="File for the vectors: .npy, .npz or .parquet. Default: print them.",
+        metavar="FILE",
+        writes=True,
     )
     model: ModelName = model_option(DEFAULT_EMBEDDING_MODEL)
     layers: str = layers_option()
@@ -58,7 +65,13 @@ class EmbedRequest(BulkRequest):
     restart: bool = option(False, help="Embed all texts again, whatever an earlier run has finished.", group=RUN_GROUP)
 
 
-@verb(EmbedRequest, result="regard.inference.embedding.bulk:EmbedResult", max_characters=300_000)
+def _answer(request: EmbedRequest) -> dict[str, int]:
+    """A vector for each text, of as many layers as are concatenated."""
+    layers = CONCATENATED if request.layers.startswith("concat") else 1
+    return {"bytes": VECTOR_BYTES * layers * len(text_sizes(request.source))}
+
+
+@verb(EmbedRequest, result="regard.inference.embedding.bulk:EmbedResult", max_characters=300_000, http_answer=_answer)
 def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, EmbedResult]:
     """Turn texts into vectors: float32, one row per text, in the order of the input.
 
@@ -75,7 +88,7 @@ def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, Embed
     from regard.inference.embedding.bulk import embed_events
 
     options = request.model_dump(
-        include={"layers", "pooling", "normalize", "max_length", "long", "precision", "shard_size", "restart"}
+        include={"layers", "pooling", "normalize", "max_length", "long", "precision", "shard_size", "restart", "force"}
     )
     cluster = cluster_of(request, output=request.output)
     try:

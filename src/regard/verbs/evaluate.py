@@ -21,6 +21,7 @@ from regard.verbs.base import (
     Precision,
     TextsMarker,
     argument,
+    force_option,
     option,
     precision_option,
     reads_files,
@@ -63,10 +64,10 @@ class EvaluateRequest(TableRequest):
         metavar="FILE",
     )
     report: Path | None = option(
-        None, help="Also write a page with the scores, the curves and the errors.", metavar="FILE.html"
+        None, help="Also write a page with the scores, the curves and the errors.", metavar="FILE.html", writes=True
     )
     errors: Path | None = option(
-        None, help="Also write all errors, the worst first, as CSV or JSON lines.", metavar="FILE.csv"
+        None, help="Also write all errors, the worst first, as CSV or JSON lines.", metavar="FILE.csv", writes=True
     )
     top: int = option(10, "-k", help="Number of the worst errors to show.", metavar="N", ge=0)
     threshold: float | None = option(
@@ -74,6 +75,7 @@ class EvaluateRequest(TableRequest):
     )
     precision: Precision | None = precision_option()
     seed: int = seed_option()
+    force: bool = force_option()
 
     @field_validator("report")
     @classmethod
@@ -103,7 +105,7 @@ def evaluate(request: EvaluateRequest, models: Models) -> Generator[Event, None,
     threshold. Entities: scores of each type. Answers: scores of each kind of question. Numbers: correlations and
     residuals. The scores equal those of scikit-learn, nervaluate and SQuAD's script.
     """
-    from regard.files.disk import replace_file
+    from regard.files.output_file import replace_output
     from regard.render.bundle import check_built
     from regard.tasks.evaluation.evaluate import evaluate_model
     from regard.tasks.fine_tuned_model import fine_tuned_of, require_fine_tuned
@@ -113,7 +115,7 @@ def evaluate(request: EvaluateRequest, models: Models) -> Generator[Event, None,
         if request.report is not None:
             check_built()
         page, errors = (
-            None if path is None else stack.enter_context(replace_file(path))
+            None if path is None else stack.enter_context(replace_output(path, force=request.force))
             for path in (request.report, request.errors)
         )
         loaded = stack.enter_context(models.use(request.model, require_fine_tuned))

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 class ExportRequest(Request):
     model: ModelName = argument(help="A model folder, a hub name or a built-in name.", metavar="DIR")
     format: Literal["onnx", "sentence-transformers"] = option("onnx", help="The format to write.")
-    output: Path = option(..., "-o", help="Folder to write: a new one, or one with an earlier export.", metavar="DIR")
+    output: Path = option(
+        ..., "-o", help="Folder to write: a new one, or one with an earlier export.", metavar="DIR", writes=True
+    )
     pooling: Literal["cls", "mean", "max"] | None = option(
         None, "-p", help="How token vectors become one. Default: what the model's folder states, or mean."
     )

@@ -54,9 +54,8 @@ def figure(request: FigureRequest, models: Models) -> Generator[Note, None, Figu
             layer=request.layer,
             ablation=request.ablation,
         )
-        note = None if loaded.translator is None else loaded.translator.language_note([request.text])
-    if note is not None:
-        result = result.model_copy(update={"notes": [*result.notes, note]})
+        notes = [] if loaded.translator is None else loaded.translator.source_notes(request.text)
+    result = result.model_copy(update={"notes": [*result.notes, *notes]})
     for note in result.notes:
         yield Note(message=note)
     return result

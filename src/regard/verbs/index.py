@@ -23,7 +23,7 @@ class IndexRequest(RowsRequest):
         help="Texts, one per line, or a table: CSV, TSV, JSONL, Parquet; compressed or not; - is standard input.",
         metavar="FILE",
     )
-    output: Path = option(..., "-o", help="Folder of the index.", metavar="DIR")
+    output: Path = option(..., "-o", help="Folder of the index.", metavar="DIR", writes=True)
     model: ModelName | None = option(
         None,
         "-m",

@@ -69,7 +69,7 @@ def layers(request: LayersRequest, models: Models) -> Generator[Event, None, Lay
 
 
 def _read(
-    source: list[tuple[str, str | None]] | Path, request: LayersRequest
+    source: list[tuple[str | None, str | None]] | Path, request: LayersRequest
 ) -> Generator[Event, None, list[TextExample]]:
     if isinstance(source, Path):
         return (yield from read_table(request.task, source, request, labeled=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, ValidationInfo, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from regard.data.files import STANDARD_INPUT
+from regard.data.files import STANDARD_INPUT, is_file_name, refuse_file_name
 from regard.data.frames import DataFrameSource
+from regard.data.text_inputs import read_rows
 from regard.events import Event, Note
 from regard.verbs.base import (
     ModelName,
@@ -20,10 +21,12 @@ from regard.verbs.base import (
     Precision,
     TextsMarker,
     argument,
+    in_python,
     option,
     precision_option,
+    read_collection,
+    read_string,
     reads_files,
-    split_lines,
     verb,
 )
 from regard.verbs.bulk import BulkRequest, cluster_of
@@ -37,25 +40,16 @@ if TYPE_CHECKING:
 
 def _read_source(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str | os.PathLike):
-        uploaded = Path(value) in (info.context or {}).get("uploads", ())
-        return os.fspath(value) if reads_files(info) or uploaded else split_lines(os.fspath(value))
-    if hasattr(value, "columns"):
-        return DataFrameSource(value)
-    if hasattr(value, "tolist"):  # a Series of pandas, or an array
-        return value.tolist()
+        return read_string(value, info)
     if isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value):
         return [value]  # one pair
-    if isinstance(value, dict) or not isinstance(value, Iterable):
-        raise ValueError("expected a text, a file, a list of texts, pairs or records, or a DataFrame")
-    return list(value)
+    return read_collection(value, read=read_rows)
 
 
 def _read_second(value: object, info: ValidationInfo) -> object:
-    from regard.tasks.prediction.inputs import is_file_name
-
-    if reads_files(info) and isinstance(value, str) and is_file_name(value):
-        return Path(value)
-    return value
+    if isinstance(value, str) and in_python(info):
+        refuse_file_name(value)
+    return Path(value) if reads_files(info) and isinstance(value, str) and is_file_name(value) else value
 
 
 # Texts, pairs or records, a file or a text, or a DataFrame.
@@ -74,13 +68,19 @@ class PredictRequest(BulkRequest):
         None, help="The second text of a pair; for a question the text, or a file, with the answer.", metavar="SECOND"
     )
     output: Path | None = option(
-        None, "-o", help="File for the predictions: .csv, .jsonl or .parquet. Default: print them.", metavar="FILE"
+        None,
+        "-o",
+        help="File for the predictions: .csv, .jsonl or .parquet. Default: print them.",
+        metavar="FILE",
+        writes=True,
     )
     keep: list[str] = option([], help="Columns of the input to copy to the output, or all of them.", metavar="A,B|all")
     threshold: float | None = option(
         None, help="answer: minimum margin of the best answer over no answer.", metavar="X"
     )
-    page: Path | None = option(None, help="Also write a page with the first 50 examples.", metavar="FILE.html")
+    page: Path | None = option(
+        None, help="Also write a page with the first 50 examples.", metavar="FILE.html", writes=True
+    )
     evidence: bool = option(
         False, help="Compute attention and attributions of the examples that the page shows; this takes long."
     )
@@ -118,7 +118,7 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
     Finished shards are kept in FILE.partial until the end: after a crash or Ctrl-C the same command continues. A
     finished run leaves a record in FILE.regard.json: the same command again finds FILE intact and predicts nothing.
     """
-    from regard.files.disk import replace_file
+    from regard.files.output_file import replace_output
     from regard.inference.bulk.job import how_to_continue
     from regard.inference.prediction.bulk import check, predict_file
     from regard.interpret.attribution.predictions import evidence_events
@@ -130,10 +130,10 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
     with ExitStack() as stack:
         page = None
         if request.output is not None:  # what cannot be written is an error before the work
-            check(request.output)
+            check(request.output, force=request.force)
         if request.page is not None:
             check_built()
-            page = stack.enter_context(replace_file(request.page))
+            page = stack.enter_context(replace_output(request.page, force=request.force))
         loaded = stack.enter_context(models.use(request.model, require_fine_tuned))
         fine_tuned = fine_tuned_of(loaded).with_threshold(request.threshold).with_precision(request.precision)
         yield Note(message=describe_compute(fine_tuned, fine_tuned.device))
@@ -152,6 +152,7 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
                     settings={"threshold": request.threshold, "precision": request.precision},
                     shard_size=request.shard_size,
                     restart=request.restart,
+                    force=request.force,
                     page=page is not None,
                     cluster=cluster,
                 )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Literal
 
-from regard.events import Event
+from regard.events import Event, Note
 from regard.verbs.base import RUN_GROUP, Models, argument, option, verb
 from regard.verbs.train import RunRequest, Settings, is_secondary, settings_option
 
 if TYPE_CHECKING:
+    from regard.training.pretraining.config import PretrainingConfig
     from regard.training.pretraining.trainer import PretrainingResult
 
 
@@ -27,7 +29,9 @@ class PretrainRequest(RunRequest):
     heldout: list[str] = option(
         [], help="Text to evaluate on. Default: 1% of the corpus, held out.", metavar="FILES", repeat=True
     )
-    budget: str | None = option(None, help="20min, 90s, 1h30m: the schedule ends with the budget.", metavar="TIME")
+    budget: str | None = option(
+        None, help="20min, 90s, 1h30m, with the preparation: the schedule ends with the budget.", metavar="TIME"
+    )
     start: str = option("", help="Continue from this model's weights.", metavar="MODEL")
     verify: Literal["auto", "always"] = option(
         "auto", help="auto: hash corpus files that are new or have changed; always: all files."
@@ -42,9 +46,10 @@ def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None,
     """Pretrain a BERT (masked tokens, next sentence), a GPT (next token), a T5 (dropped spans) or an ELMo (next and
     previous token, by LSTMs) on raw text.
 
-    Without a tokenizer, one is trained on the text. The run can be killed at any time: the same command with --resume
-    continues it, with exactly the same result if its length is given in steps. Several GPUs or processes: torchrun
-    --nproc-per-node N -m regard pretrain ...
+    Without a tokenizer, one is trained on the text. On a CPU, model and batch are sized for the text and the time; what
+    is set stays as it is. The run can be killed at any time: the same command with --resume continues it, with exactly
+    the same result if its length is given in steps. Several GPUs or processes: torchrun --nproc-per-node N -m regard
+    pretrain ...
     """
     from regard.device import choose_device
     from regard.files.file_input import parse_size
@@ -60,6 +65,9 @@ def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None,
         overrides=[*budget, *request.settings],
         saved=saved is not None,
     )
+    device = choose_device(request.device)
+    if device.type == "cpu" and "WORLD_SIZE" not in os.environ:
+        config = yield from _fit(config, request)
     result = yield from pretrain(
         config,
         request.corpus,
@@ -70,7 +78,30 @@ def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None,
         tensorboard=request.tensorboard,
         verify=request.verify,
         cache_bytes=parse_size(request.cache_size),
-        device=choose_device(request.device),
+        device=device,
     )
     result._quiet = is_secondary()
     return result
+
+
+def _fit(config: PretrainingConfig, request: PretrainRequest) -> Generator[Event, None, PretrainingConfig]:
+    """The settings with defaults for this CPU, the text and the length; of a resumed run those that it had."""
+    import torch
+
+    from regard.training.pretraining.fit import describe_fit, fill, fit, text_bytes
+    from regard.training.run_folder import saved_config
+
+    if saved := saved_config(request.output, resume=request.resumes):
+        before = type(config).read(saved, family=request.family, saved=True)
+        for section in before.sections():
+            config = fill(config, section, **dict(getattr(before, section)))
+        return config
+    if not (config.schedule.budget or config.schedule.max_steps):
+        return config  # which is refused
+    if request.start:  # whose shape the settings describe
+        config = config.model_copy(update={"model": config.model.model_copy(update=dict(config.model))})
+    size, threads = text_bytes(request.corpus), torch.get_num_threads()
+    fitted = fit(config, text=size, threads=threads)
+    if line := describe_fit(config, fitted, text=size, threads=threads):
+        yield Note(message=line)
+    return fitted

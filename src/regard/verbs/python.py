@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import InputError
-from regard.events import Event, drain
+from regard.errors import InputError, InputWarning
+from regard.events import Event, Note, drain
 from regard.verbs import RENAMED
 from regard.verbs.base import Device, Verb, cli_of
+from regard.wording import count_of
 
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
+
+
+WARNING = "warning: "  # how notes begin that Python code gets as warnings
 
 
 class LocalModels:
@@ -55,7 +60,20 @@ def python_function(verb: Verb) -> Callable[..., Any]:
         for name in verb.model_fields():
             if name in values:
                 values[name] = _label(values[name], models._loaded)
-        return drain(verb.run(verb.parse(values), models), on_event).to_python()
+        found: list[str] = []
+
+        def collect(event: Event) -> None:
+            if isinstance(event, Note) and event.message.startswith(WARNING):
+                found.append(event.message.removeprefix(WARNING))
+            if on_event is not None:
+                on_event(event)
+
+        result = drain(verb.run(verb.parse(values, python=True), models), collect)
+        if result._num_cut:
+            found.append(f"{count_of(result._num_cut, 'text')} had more tokens than the model takes and were cut")
+        for message in found:
+            warnings.warn(message, InputWarning, stacklevel=2)
+        return result.to_python()
 
     call.__name__ = call.__qualname__ = RENAMED.get(verb.name, verb.name)
     call.__module__ = "regard"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import ValidationInfo, field_validator
+
+from regard.data.files import refuse_file_name
 from regard.data.frames import DataFrameSource
 from regard.errors import InputError
 from regard.events import Event, ResultItem
 from regard.known import DEFAULT_EMBEDDING_MODEL
-from regard.verbs.base import ModelName, Models, Texts, argument, option, verb
+from regard.verbs.base import ModelName, Models, Texts, argument, in_python, option, text_sizes, verb
 from regard.verbs.tables import RowsRequest, table_options
 
 if TYPE_CHECKING:
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from regard.inference.search.documents import IndexedText
     from regard.inference.search.index import Index
     from regard.inference.search.results import SearchResult
+
+
+HIT_BYTES = 120  # of a text that is found, besides the text
 
 
 class IndexedTextsRequest(RowsRequest):
@@ -37,6 +44,17 @@ class IndexedTextsRequest(RowsRequest):
     keep: list[str] = option([], help="Columns of a table that results carry, or all.", metavar="A,B")
     id: str | None = option(None, help="Column of ids of a table. Default: the row's number.", metavar="COLUMN")
 
+    @field_validator("source", mode="before")
+    @classmethod
+    def _read_string(cls, value: object, info: ValidationInfo) -> object:
+        """In Python a string is the folder of an index: one text alone has no neighbors."""
+        if isinstance(value, str) and in_python(info):
+            if os.path.isdir(value):
+                return Path(value)
+            refuse_file_name(value)
+            raise ValueError("expected a list of texts, a DataFrame, or the folder of an index, which must exist")
+        return value
+
 
 class SearchRequest(IndexedTextsRequest):
     query: list[str] = argument([], help="What to find; several queries are several arguments.", metavar="QUERY")
@@ -52,12 +70,20 @@ class SearchRequest(IndexedTextsRequest):
     rerank_top: int = option(50, help="Number of texts to score again.", metavar="N", ge=1, le=10_000)
 
 
+def _answer(request: SearchRequest) -> dict[str, int]:
+    """Each query has up to `top` texts of the source, at worst the longest ones."""
+    longest = sorted(text_sizes(request.source), reverse=True)[: request.top]
+    queries = len(request.query) + len(text_sizes(request.queries))
+    return {"items": queries * len(longest), "bytes": queries * (sum(longest) + HIT_BYTES * len(longest))}
+
+
 @verb(
     SearchRequest,
     result="regard.inference.search.results:SearchResult",
     formats=(".html", ".csv", ".jsonl", ".json"),
     max_characters=300_000,
     http_limits={"top": 1000, "rerank_top": 200},
+    http_answer=_answer,
     items="results",
 )
 def search(request: SearchRequest, models: Models) -> Generator[Event, None, SearchResult]:

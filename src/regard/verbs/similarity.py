@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from regard.errors import InputError
 from regard.events import Note
 from regard.verbs.base import ImageName, ModelName, Models, Request, argument, model_option, verb
 
@@ -34,7 +35,10 @@ def similarity(request: SimilarityRequest, models: Models) -> Generator[Note, No
     from regard.inference.similarity import compare_image_with_texts
     from regard.interpret.images import read_image
 
-    image = read_image(request.image)
+    try:
+        image = read_image(request.image)
+    except InputError as error:
+        raise InputError(f"{error}. To compare texts with each other: regard.embed(texts).similarity()") from None
     with models.use(request.model) as loaded:
         result = compare_image_with_texts(loaded.model, loaded.tokenizer, image, request.texts, name=request.model)
     for note in result.notes:

@@ -60,6 +60,8 @@ def _parameter(one: inspect.Parameter, models: list[str]) -> str:
     hint = _hint(one.annotation)
     if one.name in models:
         hint = "list[_Model]" if hint.startswith("list") else "_Model | None" if "None" in hint else "_Model"
+    else:  # any sequence will do, and a string is one of a single item
+        hint = hint.replace("list[", "Sequence[")
     default = "" if one.default is inspect.Parameter.empty else f" = {_default(one.default)}"
     return f"{one.name}: {hint}{default}"
 

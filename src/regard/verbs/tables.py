@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, ValidationInfo
 
 from regard.data.frames import DataFrameSource
+from regard.data.labels import is_missing, is_missing_label
+from regard.data.text_inputs import read_items
 from regard.errors import InputError
 from regard.events import Note
 from regard.verbs.base import TABLE_GROUP, Request, TextsMarker, option, reads_files
@@ -32,14 +34,23 @@ def _parse(value: object, info: ValidationInfo) -> object:
         return Path(value)
     if isinstance(value, str):
         return [(example.text, example.label) for example in parse_lines(value)]
-    if isinstance(value, Sequence):
-        return [(item, None) if isinstance(item, str) else item for item in value]
-    return value
+    if hasattr(value, "columns"):
+        raise ValueError(
+            "expected texts, or pairs of a text and its label, such as list(zip(texts, labels)); got a table"
+        )
+    return [_row(item) for item in read_items(value)]
+
+
+def _row(item: object) -> tuple[object, ...]:
+    """A text without a label, or a text and its label; None where one is missing."""
+    text, *label = item if isinstance(item, list | tuple) and item else (item, None)
+    text = None if is_missing(text) and not isinstance(text, str) else text
+    return text, *(None if is_missing_label(value) else str(value) for value in label)
 
 
 # A table or a file with one text per line ("-" is standard input), texts, or pairs of a text and its label. Over HTTP a
 # string holds the lines themselves: a client cannot make the server read a file.
-LabeledTexts: TypeAlias = Annotated[list[tuple[str, str | None]] | Path, BeforeValidator(_parse), TextsMarker()]
+LabeledTexts: TypeAlias = Annotated[list[tuple[str | None, str | None]] | Path, BeforeValidator(_parse), TextsMarker()]
 
 
 class _TableFormatRequest(Request):
@@ -104,15 +115,23 @@ def open_texts(
 
 
 def read_labeled_texts(
-    source: list[tuple[str, str | None]] | Path, request: TableRequest, *, labeled: bool | None = None
+    source: list[tuple[str | None, str | None]] | Path, request: TableRequest, *, labeled: bool | None = None
 ) -> Generator[Note, None, list[TextExample]]:
     """The examples of a request; reports how a file was read."""
     from regard.data.examples import TextExample
 
     if not isinstance(source, Path):
-        if labeled and any(label is None for _, label in source):
+        if labeled and all(label is None for _, label in source):
             raise InputError("the texts have no labels; give pairs, or lines such as: a fine film | good")
-        return [TextExample(text, label=label) for text, label in source]
+        present = [
+            TextExample(text, label=label) for text, label in source if text is not None and (label or not labeled)
+        ]
+        if (missing := len(source) - len(present)) and request.missing == "error":
+            rows = count_of(missing, "row")
+            raise InputError(f"{rows} without a text or label; fix them, or leave them out with missing='skip'")
+        if missing:
+            yield Note(message=f"{count_of(missing, 'row')} without a text or label left out")
+        return present
     read = yield from read_table("classify", source, request, labeled=labeled)
     return read
 

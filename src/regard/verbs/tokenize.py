@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from regard.errors import InputError
 from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, TextOrFile, argument, model_option, option, verb
+from regard.verbs.base import ModelName, Models, TextOrFile, argument, model_option, option, text_sizes, verb
 from regard.verbs.tables import RowsRequest, open_texts
 
 if TYPE_CHECKING:
@@ -32,11 +32,18 @@ class TokenizeRequest(RowsRequest):
     embeddings: bool = option(False, help="Also list the embeddings that the model adds up for each token.")
 
 
+def _answer(request: TokenizeRequest) -> dict[str, int]:
+    """A token has about six bytes of the text; its embeddings are three vectors of some hundred numbers."""
+    tokens = sum(text_sizes(request.source)) // 6
+    return {"items": tokens, "bytes": (25_000 if request.embeddings else 100) * tokens}
+
+
 @verb(
     TokenizeRequest,
     result="regard.interpret.tokenization:TokenizeResult",
     formats=(".html", ".svg", ".png", ".csv", ".jsonl", ".json"),
     max_characters=300_000,
+    http_answer=_answer,
 )
 def tokenize(request: TokenizeRequest, models: Models) -> Generator[Event, None, TokenizeResult]:
     """Split texts into the tokens of a model: ids, segments, and the characters that each token stands for.
@@ -77,7 +84,7 @@ def tokenize(request: TokenizeRequest, models: Models) -> Generator[Event, None,
 def _read(request: TokenizeRequest) -> Generator[Event, None, list[str]]:
     from itertools import islice
 
-    from regard.tasks.prediction.inputs import is_file_name
+    from regard.data.files import is_file_name
 
     source = request.source
     if isinstance(source, str) and not is_file_name(source):

@@ -66,7 +66,7 @@ ClassWeights = Literal["balanced"] | dict[str, float]
 class RunRequest(Request):
     """Options of all training runs."""
 
-    output: Path = option(..., "-o", help="Folder of the run and the model.", metavar="DIR")
+    output: Path = option(..., "-o", help="Folder of the run and the model.", metavar="DIR", writes=True)
     config: Path | None = option(None, help="Settings, as TOML.", metavar="FILE", group=RUN_GROUP)
     settings: Settings = settings_option("training.num_epochs=4")
     resume: bool = option(False, help="Continue the run in DIR; start it if there is none.", group=RUN_GROUP)
@@ -75,6 +75,7 @@ class RunRequest(Request):
         help="Folder to write scalars for TensorBoard to, beside the event log.",
         metavar="DIR",
         group=RUN_GROUP,
+        writes=True,
     )
     device: Device = option("auto", help="Device to compute on; auto uses a GPU if there is one.", group=GENERAL_GROUP)
 
@@ -157,7 +158,17 @@ class FineTuningRequest(RunRequest, TableRequest):
 
 class TrainRequest(FineTuningRequest):
     task: str = argument(help="The task; `regard train --help` lists them.")
-    model: str = model_option()
+    model: str | None = model_option(
+        None,
+        help="A model folder, a hub name or a built-in name. Default: regard-bert; regard-embed for at most 1,000 "
+        "texts, for numbers and with --frozen.",
+    )
+    baseline: bool = option(
+        True,
+        "--baseline/--no-baseline",
+        help="Also fit a linear model on vectors of the texts, and keep the better one.",
+        group=TRAINING_GROUP,
+    )
     frozen: bool = option(False, help="Train only the task head; the encoder stays frozen.", group=TRAINING_GROUP)
     both: bool = option(
         False, help="Train with a frozen encoder as well, in DIR/frozen, and report both.", group=TRAINING_GROUP
@@ -189,6 +200,7 @@ def train(request: TrainRequest, models: Models) -> Generator[Event, None, FineT
     if request.frozen and request.ulmfit:
         raise InputError("--ulmfit trains all layers in the end, --frozen none of them; use one of them")
     overrides = [*(["training.frozen=true"] if request.frozen else []), *(ULMFIT if request.ulmfit else [])]
+    overrides += [] if request.baseline else ["training.baseline=false"]
     defaults = {"training": dict(task_for(request.task, request.train).training_defaults)}
     result = yield from fine_tune(
         request.task,

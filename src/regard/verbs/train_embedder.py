@@ -23,9 +23,14 @@ class TrainEmbedderRequest(RunRequest, TableRequest):
         metavar="FILE",
     )
     dev: Path | None = option(
-        None, help="Scored pairs (Spearman correlation) or pairs (recall@1, MRR) to evaluate on.", metavar="FILE"
+        None,
+        help="Scored pairs (Spearman correlation) or pairs (recall@1, MRR) to evaluate on. Default: a tenth of scored "
+        "pairs.",
+        metavar="FILE",
     )
-    model: ModelName = model_option(help="Model to start from: a BERT or the like.")
+    model: ModelName | None = model_option(
+        None, help="Model to start from: a BERT or the like. Default: regard-embed; regard-bert with --teacher."
+    )
     teacher: str | None = option(None, help="Embedding model whose vectors are the targets.", metavar="MODEL")
     settings: Settings = settings_option("training.batch_size=128")
     budget: str | None = option(None, help="Length of the run in time, such as 20min.", metavar="TIME")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from regard.data.files import STANDARD_INPUT
 from regard.errors import InputError
 from regard.events import Event, Note, Progress, ResultItem, TextPiece
-from regard.verbs.base import ModelName, Models, TextOrFile, argument, option, verb
+from regard.files.output_file import GENERATOR
+from regard.verbs.base import ModelName, Models, TextOrFile, argument, force_option, option, verb
 from regard.verbs.tables import RowsRequest, open_texts
 
 if TYPE_CHECKING:
@@ -56,9 +57,15 @@ class TranslateRequest(RowsRequest):
         repeat=True,
     )
     alignments: Path | None = option(
-        None, help="Write soft alignments as .json, or hard ones as .txt (i-j, words from 0).", metavar="FILE"
+        None,
+        help="Write soft alignments as .json, or hard ones as .txt (i-j, words from 0).",
+        metavar="FILE",
+        writes=True,
     )
-    trace: Path | None = option(None, help="Write every step of the search as .json or .html.", metavar="FILE")
+    trace: Path | None = option(
+        None, help="Write every step of the search as .json or .html.", metavar="FILE", writes=True
+    )
+    force: bool = force_option()
     steps: bool = option(
         False, help="Record every step of one text with its attention to the source, which the page shows."
     )
@@ -68,12 +75,12 @@ class TranslateRequest(RowsRequest):
 @verb(
     TranslateRequest,
     result="regard.inference.translation.result:TranslationResult",
-    formats=(".html", ".json"),
+    formats=(".html", ".csv", ".jsonl", ".json"),
     http_limits={"num_beams": 10, "num_return_sequences": 10},
     items="texts",
 )
 def translate(request: TranslateRequest, models: Models) -> Generator[Event, None, TranslationResult]:
-    """Translate texts, one per line. Rows without a text stay empty, so line numbers are kept.
+    """Translate texts, one per line, sentence by sentence. Rows without a text stay empty, so line numbers are kept.
 
     With --num-return-sequences each line holds the number of the text from 0, the score and the translation, separated
     by tabs. Words of an alignment are separated by spaces. With --target nothing is searched: the model reads the given
@@ -82,10 +89,11 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
     Example: regard translate regard-fr-en "Je suis étudiant." --target "I am a student."
     """
     from regard.data.files import read_all_lines
-    from regard.files.disk import replace_file
+    from regard.files.output_file import replace_output
     from regard.inference.generation.beam_search import Beam
     from regard.inference.translation.languages import check_target_language, with_languages
     from regard.inference.translation.result import TranslatedText, TranslationResult
+    from regard.inference.translation.sentences import CompletenessCount, SourceCount, source_texts
     from regard.inference.translation.translator import check_has_attention, use_translator
 
     for name, known in (("alignments", (".json", ".txt")), ("trace", (".json", ".html"))):
@@ -125,21 +133,25 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
             texts, at_once = iter(traced), TRACED
         # Outputs that cannot be written are refused before the work.
         outputs = (request.alignments, request.trace)
-        alignments_file, trace_file = (path and stack.enter_context(replace_file(path)) for path in outputs)
+        alignments_file, trace_file = (
+            path and stack.enter_context(replace_output(path, force=request.force)) for path in outputs
+        )
         # Otherwise memory does not grow with the number of texts.
         keep = request.steps or references is not None or any(outputs)
         done: list[TranslatedText] = []
-        foreign: list[int] = []
+        sources, complete = SourceCount(translator), CompletenessCount()
         count = 0
         yield TextPiece(text="")  # translations are printed as they come
+        yield Progress(stage="translating", done=0)  # its clock starts
         while batch := list(islice(texts, at_once)):
             for text, found in zip(batch, translator.translate(batch, beam=beam, trace=trace), strict=True):
                 translated = TranslatedText(text, found)
-                if translator.language is not None and not translator.language.fits(text):
-                    foreign.append(count)
+                complete.add(found[0].sentences)
+                sources.add(text, found[0].sentences)
                 if keep:
                     done.append(translated)
-                yield ResultItem(text=translated.lines(count, several=several > 1), item=translated)
+                alone = text == request.source  # the source is a text, not a file of texts
+                yield ResultItem(text=translated.lines(count, several=several > 1, alone=alone), item=translated)
                 count += 1
                 yield Progress(stage="translating", done=count)
         if (note := rows.missing_note(request.missing)) is not None:
@@ -157,11 +169,12 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
             _write_alignments(alignments_file, translator, done)
             yield Note(message=f"{request.alignments}: alignments by {translator.alignment_heads}")
         if trace_file and trace is not None:
-            _write_trace(trace_file, trace, request, beam, [one.source for one in done])
-        note = None if translator.language is None else translator.language.note(foreign, count=count)
-        if note is not None:
-            yield Note(message=f"warning: {note}")
-        result = TranslationResult(model=request.model, texts=[], bleu=bleu, notes=[note] if note else [])
+            rows_of = [source_texts(one.source, one.translations[0].sentences) or [one.source] for one in done]
+            _write_trace(trace_file, trace, request, beam, [text for texts in rows_of for text in texts])
+        notes = [*sources.notes(), *complete.notes(translator.max_length)]
+        for message in notes:
+            yield Note(message=f"warning: {message}")
+        result = TranslationResult(model=request.model, texts=[], bleu=bleu, notes=notes)
         if request.steps:
             from regard.interpret.translation import replay_translations
 
@@ -172,7 +185,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
 
 def _force(request: TranslateRequest, translator: Translator, rows: RowReader) -> TranslationResult:
     """Score the given translations of one text."""
-    from regard.files.disk import replace_file
+    from regard.files.output_file import replace_output
     from regard.inference.translation.forced_decoding import force_targets
     from regard.inference.translation.result import TranslatedText, TranslationResult
 
@@ -183,10 +196,10 @@ def _force(request: TranslateRequest, translator: Translator, rows: RowReader) -
     targets = force_targets(translator, text, request.target)
     done = TranslatedText(text, [one.translation for one in targets])
     if request.alignments is not None:
-        with replace_file(request.alignments) as path:
+        with replace_output(request.alignments, force=request.force) as path:
             _write_alignments(path, translator, [done])
-    note = translator.language_note([text])
-    result = TranslationResult(model=request.model, texts=[done], targets=targets, notes=[note] if note else [])
+    notes = translator.source_notes(text)
+    result = TranslationResult(model=request.model, texts=[done], targets=targets, notes=notes)
     if request.steps:
         from regard.interpret.translation import replay_translations
 
@@ -206,10 +219,10 @@ def _trace(translator: Translator) -> Trace:
 
 def _write_alignments(path: Path, translator: Translator, done: Sequence[TranslatedText]) -> None:
     heads = translator.alignment_heads
-    aligned = [[translator.align(one.source, each.ids) for each in one.translations] for one in done]
+    aligned = [[translator.align_sentences(one.source, each) for each in one.translations] for one in done]
     if path.suffix.lower() == ".json":
         texts = [[asdict(alignment) for alignment in several] for several in aligned]
-        document = {"attention": {"of": str(heads), **asdict(heads)}, "texts": texts}
+        document = {"generator": GENERATOR, "attention": {"of": str(heads), **asdict(heads)}, "texts": texts}
         content = json.dumps(document, ensure_ascii=False) + "\n"
     else:
         content = "".join(f"{alignment.pharaoh()}\n" for several in aligned for alignment in several)
@@ -227,7 +240,7 @@ def _write_trace(path: Path, trace: Trace, request: TranslateRequest, beam: Beam
         cli, python = translate.command_line(request), translate.python_code(request)
         content = search_page(document, cli=cli, python=python)
     else:
-        content = json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
+        content = json.dumps({"generator": GENERATOR, **document}, ensure_ascii=False, allow_nan=False) + "\n"
     path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
 
@@ -253,13 +266,13 @@ def _open_rows(request: TranslateRequest) -> Generator[Note, None, RowReader]:
 
 def _single_text(texts: Iterator[str], translator: Translator, flag: str) -> str:
     """The only text of an option that takes one; a text that cannot be shown is refused before the work."""
-    from regard.interpret.translation import source_ids
+    from regard.interpret.translation import first_sentence, source_ids
 
     first = list(islice(texts, 2))
     if len(first) != 1:
         found = "several" if first else "none"
         raise InputError(f"--{flag} is for one text, and the input has {found}; give one line")
-    source_ids(translator, first[0])
+    source_ids(translator, first[0] if flag == "target" else first_sentence(translator, first[0]))
     return first[0]
 
 

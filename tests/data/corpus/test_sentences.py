@@ -99,8 +99,8 @@ def test_handwritten_cases(case: str) -> None:
     assert [text[start:end] for start, end in split_sentences(text)] == expected
 
 
-def check_nothing_is_lost(text: str) -> None:
-    spans = split_sentences(text)
+def check_nothing_is_lost(text: str, *, any_language: bool = False) -> None:
+    spans = split_sentences(text, any_language=any_language)
     end = 0
     for start, stop in spans:
         assert end <= start < stop
@@ -186,3 +186,38 @@ def test_sentences_of_real_text(shared_data: Callable[[str], Path]) -> None:
     after_title = [text for text in sentences if text.endswith((" Mr.", " Mrs.", " Dr.", "e.g.", "i.e."))]
     assert not after_title
     assert sum(text[0].islower() for text in sentences) < len(sentences) / 100
+
+
+ANY_LANGUAGE = [
+    "Das ist gut.\n| der Mann ging\nnach Hause.\n| „die Frau schläft.“\n| это кот.",
+    "Der Hund schläft. | Es ist schön! | Wie geht es dir?",
+    "Wir haben z. B. Hunde, z.B. Pudel, d. h. kleine. | Sie bellen.",
+    "Dr. Müller wohnt in Nr. 5. | Er ist nett.",
+    "Am 3. Oktober 1990 war das im 20. Jahrhundert. | Er ist 30. | Sie ist 20.",
+    "Das kostet 3.5 Euro, ca. 4 Dollar. | Gut.",
+    "Äpfel, Birnen usw. sind da. | Äpfel, Birnen usw. | Die Katze schläft.",
+    "„Komm her!“ | Er ging. | »Nein.« | Sie blieb.",
+    "„Komm her!“, sagte er. | Dann ging er.",
+    "Warte... | Was ist das? | Nichts … | Gut.",
+    "Bonjour ! | Ça va ? | « Oui ! » | M. Dupont dort.",
+    "« Viens ! » dit-il. | Elle vient.",
+    "hallo. | wie geht es dir? | gut, danke dr. müller.",
+    "¿Dónde está? | ¡Aquí! | El Sr. García duerme.",
+    "你好。|世界！|你是谁？|「好。」|他说。",
+    "「はい。」と言った。|次です。",
+    "Где вокзал? | Там. | Спасибо!",
+    "यह अच्छा है। | वह कहाँ है?",
+]
+
+
+@pytest.mark.parametrize("case", ANY_LANGUAGE)
+def test_sentences_of_any_language(case: str) -> None:
+    text = case.replace("| ", "").replace("|", "")
+    found = [text[start:end] for start, end in split_sentences(text, any_language=True)]
+    assert found == [part.strip() for part in case.split("|")]
+
+
+@settings(deadline=None)
+@given(st.one_of(st.text(), st.lists(WORDS).map(" ".join), st.lists(WORDS).map("".join)))
+def test_nothing_is_lost_in_any_language(text: str) -> None:
+    check_nothing_is_lost(text, any_language=True)

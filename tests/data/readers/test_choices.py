@@ -155,3 +155,10 @@ def test_invalid_columns_are_reported(tmp_path: Path) -> None:
     path.write_text("Sit\n0\na\nb\nc\nd\n", encoding="utf-8")
     with pytest.raises(InputError, match="six lines per example has no columns"):
         read_choice_examples(path, columns=("0", "1"))
+
+
+def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("sent1,sent2,ending0,ending0,label\na,b,c,d,0\n", encoding="utf-8")
+    with pytest.raises(InputError, match="two columns named 'ending0'; rename one"):
+        read_choice_examples(path)

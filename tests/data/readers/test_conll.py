@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from regard.data.examples import TaggedExample
 from regard.data.readers import detect_scheme, read_tagged_examples, split_words, to_iob2
+from regard.data.readers.conll import holds_tagged_words
 from regard.errors import InputError
 
 Write = Callable[[str, str], Path]
@@ -246,3 +247,13 @@ def test_columns_option_selects_json_keys(tmp_path: Path) -> None:
 def test_columns_without_tags(write: Write, columns: tuple[str, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_tagged_examples(write("a.conll", "EU B-ORG\n"), columns=columns, labeled=True)
+
+
+def test_a_line_with_only_a_byte_order_mark_is_blank(tmp_path: Path) -> None:
+    """As between files that were joined; the mark is not part of a word either."""
+    path = tmp_path / "a.conll"
+    mark = "\ufeff"
+    path.write_text(f"{mark}\nPeter B-PER\nlives O\n{mark}\nAnna B-PER\n{mark}\n\n{mark}Paul B-PER\n", encoding="utf-8")
+    read = read_tagged_examples(path, labeled=True)
+    assert [example.text for example in read.examples] == ["Peter lives", "Anna", "Paul"]
+    assert holds_tagged_words(path)

@@ -197,3 +197,11 @@ def test_missing_columns_are_reported(tmp_path: Path) -> None:
     path.write_text(json.dumps({"data": [{"paragraphs": []}]}), encoding="utf-8")
     with pytest.raises(InputError, match="leave out --columns"):
         read_question_examples(path, columns=("question", "context"))
+
+
+def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("question,context,question\nwho,they did,when\n", encoding="utf-8")
+    for columns in (None, ["question", "context"]):
+        with pytest.raises(InputError, match="two columns named 'question'; rename one"):
+            read_question_examples(path, columns=columns, delimiter=",")

@@ -79,7 +79,7 @@ def test_settings_of_a_sentence_transformers_folder_are_the_default(
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "cls"}), encoding="utf-8")
     assert embed_file(file, tmp_path / "out.npy", model=folder).pooling == "cls"
-    assert embed_file(file, tmp_path / "out.npy", model=folder, pooling="max").pooling == "max"
+    assert embed_file(file, tmp_path / "max.npy", model=folder, pooling="max").pooling == "max"
 
 
 @pytest.mark.parametrize("characters", [20, 5])  # several blocks a shard; at 5 the blank line is a block of its own
@@ -117,7 +117,7 @@ def test_blanks_as_zeros_and_skipped(shard_size: int, suffix: str, tiny_bert_fol
     expected = Embedder(tiny_bert_folder).transform(["dull", "love"])
 
     def embedded(missing: Any) -> tuple[Any, Any]:
-        output = tmp_path / f"out{suffix}"
+        output = tmp_path / f"{missing}{suffix}"
         options = TableOptions(missing=missing)
         result = embed_file(tmp_path / "in.txt", output, model=tiny_bert_folder, table=options, shard_size=shard_size)
         assert result.missing == 2
@@ -228,7 +228,7 @@ def test_resuming_after_a_crash(
 ) -> None:
     output, partial = tmp_path / "out.npy", tmp_path / "out.npy.partial"
     output.write_bytes(b"old")
-    options: dict[str, Any] = {"model": tiny_bert_folder, "shard_size": 4, "max_length": 8}
+    options: dict[str, Any] = {"model": tiny_bert_folder, "shard_size": 4, "max_length": 8, "force": True}
     with monkeypatch.context() as patch:
         crash_at(5, patch)
         with pytest.raises(Crash):
@@ -297,9 +297,10 @@ def test_a_finished_run_is_not_repeated(
 
 
 @pytest.mark.parametrize("change", ["settings", "texts", "model", "output", "cut output", "no output"])
-def test_a_finished_run_is_repeated_if_something_changed(
+def test_a_finished_output_is_not_replaced_if_something_changed(
     change: str, file: Path, tiny_bert_folder: Path, tmp_path: Path, embedded: list[str]
 ) -> None:
+    """That of another job needs `restart`, one that was damaged or edited `force`; a missing one is written again."""
     output, folder = tmp_path / "out.npy", tmp_path / "model"
     shutil.copytree(tiny_bert_folder, folder)
     embed_file(file, output, model=folder)
@@ -318,26 +319,34 @@ def test_a_finished_run_is_repeated_if_something_changed(
         output.write_bytes(good[:-4])
     elif change == "no output":
         output.unlink()
-    damaged: list[str] = []
-    result = embed_file(file, output, model=folder, on_damaged=damaged.append, **options)
+    remedy = "force" if change.endswith("output") else "restart"
+    if change != "no output":
+        before = output.read_bytes()
+        with pytest.raises(InputError, match=rf"{output}.*--{remedy}"):
+            embed_file(file, output, model=folder, **options)
+        assert output.read_bytes() == before and embedded == []
+        assert leftovers(tmp_path) == {"out.npy", "out.npy.regard.json", "model"}
+        options[remedy] = True
+    result = embed_file(file, output, model=folder, **options)
     assert len(embedded) == 30 and not result.already_done and result.resumed == 0
-    assert [str(output) in what for what in damaged] == ([True] if change.endswith("output") else [])[
-        : change != "no output"
-    ]
     assert (output.read_bytes() == good) == (change not in ("settings", "texts"))
+    options = {"layers": 0} if change == "settings" else {}
+    assert embed_file(file, output, model=folder, **options).already_done
 
 
 def test_a_damaged_record_is_reported(file: Path, tiny_bert_folder: Path, tmp_path: Path, embedded: list[str]) -> None:
+    """Nobody knows then who wrote the output."""
     output, record = tmp_path / "out.npy", tmp_path / "out.npy.regard.json"
     embed_file(file, output, model=tiny_bert_folder)
     good, data = record.read_bytes(), output.read_bytes()
     for content in (good.replace(b'"long": 0', b'"long": 1'), good[:50], b""):
         embedded.clear()
-        damaged: list[str] = []
         record.write_bytes(content)
-        embed_file(file, output, model=tiny_bert_folder, on_damaged=damaged.append)
-        assert len(embedded) == 30 and len(damaged) == 1 and str(record) in damaged[0]
-        assert (record.read_bytes(), output.read_bytes()) == (good, data)
+        with pytest.raises(InputError, match=rf"{record}.*--force"):
+            embed_file(file, output, model=tiny_bert_folder)
+        assert embedded == []
+        embed_file(file, output, model=tiny_bert_folder, force=True)
+        assert len(embedded) == 30 and (record.read_bytes(), output.read_bytes()) == (good, data)
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "name"])

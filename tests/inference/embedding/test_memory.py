@@ -13,7 +13,7 @@ import resource, sys
 from tests.inference.measure import embed_file
 
 def embedded(name):
-    embed_file(name, sys.argv[3], model=sys.argv[4], layers="concat(:)", pooling="none", shard_size=500)
+    embed_file(name, sys.argv[3], restart=True, model=sys.argv[4], layers="concat(:)", pooling="none", shard_size=500)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 print(embedded(sys.argv[1]), embedded(sys.argv[2]))

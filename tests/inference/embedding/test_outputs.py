@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from regard.errors import InputError, RegardError
+from regard.files.output_file import replace_output
 from regard.inference.bulk.shards import Block, pack_json, read_blocks, unpack_json, write_blocks
 from regard.inference.embedding import outputs
 
@@ -116,8 +117,11 @@ def test_the_same_blocks_give_the_same_bytes(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["out.npy", "out.npz", "out.parquet"])
 def test_missing_rows_are_detected_and_the_old_file_is_preserved(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"old")
-    with pytest.raises(RegardError, match="hold 3 rows where 4 were expected"):
-        write(tmp_path / name, POOLED, rows=4)
+    with (
+        pytest.raises(RegardError, match="hold 3 rows where 4 were expected"),
+        replace_output(tmp_path / name, force=True) as path,
+    ):
+        write(path, POOLED, rows=4)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {name: b"old"}
 
 

@@ -11,7 +11,11 @@ from regard.errors import InputError
 from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings
 
 
-def folder_with(folder: Path, *, pooling: object = None, length: object = None) -> Path:
+def folder_with(
+    folder: Path, *, pooling: object = None, length: object = None, sentences: dict[str, object] | None = None
+) -> Path:
+    if sentences is not None:
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(sentences), encoding="utf-8")
     if pooling is not None:
         (folder / "1_Pooling").mkdir()
         (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
@@ -72,3 +76,44 @@ def test_length(document: object, expected: int | None, tmp_path: Path) -> None:
 def test_an_invalid_length_is_refused(value: object, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"sentence_bert_config.json: max_seq_length is .*expected a number of tokens"):
         read_sentence_settings(folder_with(tmp_path, length={"max_seq_length": value}))
+
+
+@pytest.mark.parametrize(
+    ("sentences", "pooling", "named"),
+    [
+        ({"truncate_dim": 16}, {"pooling_mode": "mean"}, "truncate_dim is 16"),
+        (
+            {"prompts": {"query": "query: ", "passage": "passage: "}, "default_prompt_name": "query"},
+            {"pooling_mode": "mean"},
+            "default_prompt_name is 'query', which puts 'query: ' before every text",
+        ),
+        (
+            {"prompts": {"query": "query: "}, "default_prompt_name": "query"},
+            {"pooling_mode": "mean", "include_prompt": False},
+            "include_prompt is false",
+        ),
+        ({"prompts": {}, "default_prompt_name": "query"}, {"pooling_mode": "mean"}, "which its prompts do not have"),
+    ],
+)
+def test_settings_that_would_change_the_vectors_are_refused_by_name(
+    sentences: dict[str, object], pooling: object, named: str, tmp_path: Path
+) -> None:
+    folder = folder_with(tmp_path, pooling=pooling, sentences=sentences)
+    with pytest.raises(InputError, match=rf"config_sentence_transformers.json: .*{named}.*choose a pooling"):
+        read_sentence_settings(folder)
+    assert read_sentence_settings(folder, pooling=False) == SentenceSettings(None, None)
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        {"prompts": {}, "default_prompt_name": None, "truncate_dim": None, "similarity_fn_name": "cosine"},
+        {"prompts": {"query": "", "document": ""}, "default_prompt_name": None},
+        {"prompts": {"query": "", "document": ""}, "default_prompt_name": "query"},
+        {"prompts": {"query": "Represent this sentence: "}, "default_prompt_name": None},
+        {"__version__": {"sentence_transformers": "2.0.0"}},
+    ],
+)
+def test_settings_that_change_no_vector_are_accepted(sentences: dict[str, object], tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, pooling={"pooling_mode": "mean", "include_prompt": False}, sentences=sentences)
+    assert read_sentence_settings(folder) == SentenceSettings("mean", None)

@@ -143,3 +143,14 @@ def test_memory_does_not_grow_with_the_input(
         assert [row["id"] for row in written] == [row["row"] for row in written] == numbers
     assert sum(groups) == 3_900
     assert peaks[1] < peaks[0] + 500_000  # the second file is 1.5 MB larger
+
+
+def test_columns_of_one_name_keep_their_values(tiny_bert_folder: Path, tmp_path: Path) -> None:
+    model = random_model(TASKS["classify"], tiny_bert_folder)
+    (tmp_path / "in.csv").write_text("text,text,label\na film,so long,x\nso bad,a day,y\n", encoding="utf-8")
+    write_predictions(model, tmp_path / "in.csv", tmp_path / "out.csv", keep=["all"])
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    assert all(len(row) == len(header) == len(set(header)) for row in rows)
+    kept = [[row[header.index(name)] for name in ("text", "text_2", "label")] for row in rows]
+    assert kept == [["a film", "so long", "x"], ["so bad", "a day", "y"]]

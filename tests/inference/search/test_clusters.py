@@ -14,6 +14,7 @@ from regard.errors import InputError
 from regard.events import drain
 from regard.inference.load_model import load_model
 from regard.inference.search import duplicates
+from regard.inference.search.bm25 import words_of
 from regard.inference.search.clusters import characteristic_words, find_clusters, kmeans, silhouette
 from regard.inference.search.documents import IndexedText
 from regard.inference.search.duplicates import connect, find_duplicates
@@ -52,11 +53,46 @@ def test_as_many_clusters_as_different_rows() -> None:
     assert silhouette(vectors, fitted.centers, fitted.labels) == pytest.approx(1, abs=1e-2)
 
 
+def texts_of(*texts: str) -> list[list[str]]:
+    return [words_of(text) for text in texts]
+
+
 def test_words_that_are_frequent_here_and_rare_elsewhere() -> None:
-    counts = [Counter({"the": 10, "dog": 4, "2026": 9}), Counter({"the": 10, "stock": 5, "dog": 1})]
-    assert characteristic_words(counts) == [["dog"], ["stock", "the"]]  # "the" is less frequent in the first
-    many = [*counts, *(Counter({"the": 10, f"word{n}": 3}) for n in range(20))]
-    assert [words[0] for words in characteristic_words(many)[:2]] == ["dog", "stock"]
+    dogs = texts_of("the dog barks", "a dog of the 2026 show", "the dog sleeps in the sun")
+    stocks = texts_of("the stock fell", "one stock of the index rose", "the stock and the dog")
+    first, second = characteristic_words([dogs, stocks])
+    assert first[0] == "dog" and second[0] == "stock"
+    assert not {"the", "a", "of", "in", "and", "2026"} & {*first, *second}
+
+
+@pytest.mark.parametrize(
+    ("texts", "stop_words"),
+    [
+        (
+            ["I don't think it's hers, but she will be with them by now"],
+            "i don t it s hers but she will be with them by",
+        ),
+        (["Der Hund ist im Garten und er schläft nicht"], "der ist im und er nicht"),
+        (["Le chien est dans la maison et il ne dort pas"], "le est dans la et il ne pas"),
+        (["El perro está en la casa y no duerme con ellos"], "el está en la y no con ellos"),
+    ],
+)
+def test_stop_words_name_no_cluster(texts: list[str], stop_words: str) -> None:
+    found, _ = characteristic_words([texts_of(*texts), texts_of("zebra quagga")])
+    assert found and not set(found) & set(stop_words.split())
+
+
+def test_words_that_are_as_frequent_elsewhere_name_no_cluster_in_any_language() -> None:
+    """Finnish "ja" (and) and "on" (is), which no list has."""
+    cats = texts_of(*["kissa ja maito ja on kissa"] * 5)
+    ships = texts_of(*["laiva ja meri ja on laiva"] * 5)
+    assert characteristic_words([cats, ships]) == [["kissa", "maito"], ["laiva", "meri"]]
+
+
+def test_words_of_one_text_come_from_the_most_central_one() -> None:
+    """Texts come in the order of their distance to the center; equal words do not come in the order of the alphabet."""
+    first, _ = characteristic_words([texts_of("zinc yarn xylem wood", "apple bread"), texts_of("other things")])
+    assert first == ["zinc", "yarn", "xylem"]
 
 
 def test_pairs_are_connected() -> None:
@@ -111,7 +147,9 @@ def test_duplicates(index: Index, block: int, monkeypatch: pytest.MonkeyPatch) -
     assert drain(find_duplicates(index, threshold=0.9)).pairs == similar.sum()
     headers, rows = result.to_table()
     assert list(headers[:5]) == ["group", "representative", "score", "id", "row"] and len(rows) == 5
-    assert "2 groups" in result.to_text()
+    assert "2 groups of texts that say nearly the same" in result.to_text()
+    assert "removes 3 of 8 texts" in result.to_text()
+    assert "among 8 texts: no two" in result.model_copy(update={"groups": []}).to_text()
 
 
 def test_the_threshold_is_a_cosine(index: Index) -> None:

@@ -156,6 +156,7 @@ def test_mbart_languages(kind: str, pairs: tuple[list[str], list[str]], tmp_path
 
 def test_languages_of_a_translator_of_two(marian: Published) -> None:
     translator = load_translator(marian[0])
+    assert translator.subwords.unknown_characters(f"{TEXTS[0]} 😀")[0] == "😀"
     with pytest.raises(InputError, match="recognizes the source language"):
         with_languages(translator, "en_XX")
     with pytest.raises(InputError, match="one pair of languages"):

@@ -121,7 +121,7 @@ def test_reader_options_are_reproduced(make: Any, tmp_path: Path) -> None:
     result = regard.predict(tmp_path / "DIR", file, **options)
     words = f"--columns q,c --header --delimiter ';' --threshold 0.5 {tmp_path / 'DIR'} {file}"
     assert result._reproduce["cli"] == f"regard predict {words}"
-    again = eval(result._reproduce["python"].partition("\n\n")[2], {"regard": regard})
+    again = eval(result._reproduce["python"].partition("\n\n")[2], {"regard": regard, "Path": Path})
     assert again.to_dict() == result.to_dict()
 
 

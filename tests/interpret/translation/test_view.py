@@ -70,14 +70,16 @@ def test_hypotheses_that_do_not_fit_are_left_out(
     make_translator: Callable[[str], Translator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = translate_in_steps(make_translator("lstm dot luong"), TEXT, beam=BEAM)
-    assert found.page_data()["notes"] == []
+    before = found.page_data()["notes"]  # random weights end at the length limit
     assert found.encoder is not None and found.hypotheses[0].attention is not None
     parts = [found.encoder.states, *(array for _, array in found.hypotheses[0].attention)]
     room = sum(len(base64.b64encode(part.tobytes())) for part in parts)
     monkeypatch.setattr(module, "MAX_PAGE_SIZE", room)
     document: Any = found.page_data()
     assert len(document["hypotheses"]) == 1
-    assert document["notes"][0].startswith("the last 2 of 3 translations are left out")
+    assert document["notes"][:-1] == before and document["notes"][-1].startswith(
+        "the last 2 of 3 translations are left out"
+    )
     monkeypatch.setattr(module, "MAX_PAGE_SIZE", room - 1)
     with pytest.raises(InputError, match="are too many for a page; give a shorter text"):
         found.page_data()

@@ -54,6 +54,19 @@ def test_a_text_that_is_too_long(server: ServerProcess) -> None:
     assert len(server.ask_json("/embed", {"inputs": long, "truncate": True})[0]) == 32
 
 
+def test_a_text_that_the_model_cannot_read(server: ServerProcess) -> None:
+    for path, body in (
+        ("/embed", {"inputs": ["我喜欢这本书", TEXTS[0]]}),
+        ("/predict", {"inputs": "我喜欢这本书", "model": CLASSIFIER}),
+        ("/v1/embeddings", {"input": "我喜欢这本书", "model": EMBED}),
+    ):
+        status, headers, _ = server.ask(path, body)
+        found = {name.lower(): value for name, value in headers.items()}
+        assert status == 200 and "1 text" in found["x-regard-warning"]
+    _, headers, _ = server.ask("/embed", {"inputs": TEXTS})
+    assert "x-regard-warning" not in {name.lower() for name in headers}
+
+
 def test_rerank(server: ServerProcess, model_folders: dict[str, Path]) -> None:
     arguments = {"query": "a film", "texts": TEXTS, "return_text": True}
     found = server.ask_json("/rerank", arguments)

@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +52,33 @@ async def ask_at_once(server: ServerProcess, count: int) -> list[Answer]:
 def test_a_full_server_sheds_with_429_and_loses_nothing(small: ServerProcess) -> None:
     answers = run_coroutine(ask_at_once(small, 100))
     statuses = Counter(answer.status for answer in answers)
-    assert set(statuses) == {200, 429} and statuses[200] >= 16
+    assert set(statuses) == {200, 429} and statuses[200] >= 12  # three quarters of the slots: they have one address
     for answer in answers:
         if answer.status == 429:
             assert b"retry-after:" in answer.head.lower() and json.loads(answer.body)["error"]
     assert small.ask("/embed", {"inputs": "a film"})[0] == 200
     assert small.metrics()["te_queue_size"] == 0
+
+
+def test_slow_bodies_of_one_address_do_not_hold_all_slots(small: ServerProcess) -> None:
+    whole = small.request("/embed", json.dumps({"inputs": "a film"}).encode())
+
+    def connect(address: str) -> socket.socket:
+        return stack.enter_context(
+            socket.create_connection(("127.0.0.1", small.port), timeout=30, source_address=(address, 0))
+        )
+
+    with ExitStack() as stack:
+        slow = [connect("127.0.0.1") for _ in range(16)]
+        for connection in slow:
+            connection.sendall(whole[:-1])  # the last byte does not come
+        statuses = {}
+        for address in ("127.0.0.2", "127.0.0.1"):
+            connection = connect(address)
+            connection.sendall(whole)
+            statuses[address] = int(connection.recv(1 << 16)[9:12])
+        refused, _, _ = select.select(slow, [], [], 0)
+        assert statuses == {"127.0.0.2": 200, "127.0.0.1": 429} and len(refused) == 4
 
 
 def test_clients_that_leave_leave_the_queue(small: ServerProcess) -> None:
@@ -63,7 +87,7 @@ def test_clients_that_leave_leave_the_queue(small: ServerProcess) -> None:
         tasks = [asyncio.create_task(client.request(content(small))) for client in clients]
         await asyncio.sleep(0.02)
         for client in clients:
-            client.close()
+            client.reset()
         await asyncio.gather(*tasks)
 
     small.ask("/embed", {"inputs": "a film"})  # before the first batch there is no such metric
@@ -172,11 +196,11 @@ def restarts(server: ServerProcess) -> float:
 
 
 def model_pid(server: ServerProcess, name: str) -> int:
-    """The process of a model, by its command line."""
+    """The process that serves a model, by its command line."""
     found = []
     for pid in descendants(server.process.pid):
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            if name.encode() in file.read():
+            if file.read().split(b"\0")[-2] == name.encode():
                 found.append(pid)
     assert len(found) == 1, found
     return found[0]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 import regard
-from benchmarks.serve_process import ServerProcess
+from benchmarks.serve_process import ServerProcess, start_server
 from tests.server.serve.conftest import EMBED, GPT, KEY, TEXTS
 
 openai = pytest.importorskip("openai")
@@ -67,13 +69,42 @@ def test_dimensions_cut_and_normalize(client: Any, vectors: Any) -> None:
     assert np.allclose(cosines(found, vectors[:, :8]), 1.0, atol=1e-5, rtol=0)
 
 
-def test_tokens_are_as_good_as_texts(client: Any, vectors: Any, model_folders: dict[str, Path]) -> None:
+@pytest.fixture(scope="module")
+def reading_ids(model_folders: dict[str, Path]) -> Iterator[ServerProcess]:
+    """A server that reads token ids and cuts texts that are too long."""
+    folders = [str(model_folders[name]) for name in (EMBED, GPT)]
+    with start_server(folders, "--accept-token-ids", "--auto-truncate") as started:
+        yield started
+
+
+def test_token_ids_are_refused_with_what_the_client_can_do(client: Any, server: ServerProcess) -> None:
+    """Clients count tokens with a tokenizer of OpenAI's: its ids are other words for this model."""
+    for ids in ([[791, 4632], [374]], [791, 4632]):
+        with pytest.raises(openai.BadRequestError, match="check_embedding_ctx_length=False") as error:
+            client.embeddings.create(model=EMBED, input=ids)
+        assert error.value.param == "input" and "--accept-token-ids" in str(error.value)
+        with pytest.raises(openai.BadRequestError, match="--accept-token-ids") as error:
+            complete(client, prompt=ids)
+        assert error.value.param == "prompt" and "check_embedding" not in str(error.value)
+        status, _, body = server.ask("/embed", {"inputs": ids})
+        assert status == 422 and b"--accept-token-ids" in body
+
+
+def test_a_server_with_the_option_reads_token_ids(
+    reading_ids: ServerProcess, vectors: Any, model_folders: dict[str, Path]
+) -> None:
     _, tokenizer = regard.load(model_folders[EMBED])
     ids = [tokenizer.encode(text).ids[1:-1] for text in TEXTS]  # clients count without the special tokens
-    answer = client.embeddings.create(model=EMBED, input=ids, encoding_format="float")
+    with openai.OpenAI(base_url=f"{reading_ids.address}/v1", api_key="none", max_retries=0) as client:
+        answer = client.embeddings.create(model=EMBED, input=ids, encoding_format="float")
+        single = client.embeddings.create(model=EMBED, input=ids[2], encoding_format="float")
+        _, words = regard.load(model_folders[GPT])
+        prompts = ["the film", words.encode("the film").ids]
+        texts = [complete(client, prompt=prompt).choices[0].text for prompt in prompts]
     assert np.allclose(cosines([one.embedding for one in answer.data], vectors), 1.0, atol=1e-5, rtol=0)
-    single = client.embeddings.create(model=EMBED, input=ids[2], encoding_format="float")
     assert len(single.data) == 1 and cosines(single.data[0].embedding, vectors[2]) == pytest.approx(1.0, abs=1e-5)
+    assert texts[0] == texts[1]
+    assert np.allclose(reading_ids.ask_json("/embed", {"inputs": ids}), vectors, atol=1e-5)
 
 
 def test_many_clients_in_one_batch_get_their_own_vectors(client: Any, model_folders: dict[str, Path]) -> None:
@@ -203,8 +234,69 @@ def test_an_unknown_model(client: Any) -> None:
 
 
 def test_a_model_for_something_else(client: Any) -> None:
-    with pytest.raises((openai.BadRequestError, openai.UnprocessableEntityError), match=EMBED):
+    with pytest.raises(openai.BadRequestError, match=EMBED):
         complete(client, model=EMBED)
+
+
+def test_limits_are_bad_requests(client: Any, reading_ids: ServerProcess, model_folders: dict[str, Path]) -> None:
+    """400, as OpenAI's server answers, so that programs that catch BadRequestError catch these."""
+    long = "the film " * 400
+    with pytest.raises(openai.BadRequestError, match="--auto-truncate") as error:
+        client.embeddings.create(model=EMBED, input=long)
+    assert error.value.code == "context_length_exceeded" and "truncate to true" not in str(error.value)
+    with pytest.raises(openai.BadRequestError, match="2,048"):
+        client.embeddings.create(model=EMBED, input=["a"] * 2049)
+    with pytest.raises(openai.BadRequestError, match="bytes"):
+        client.embeddings.create(model=EMBED, input="a" * 4_100_000)
+    with pytest.raises(openai.BadRequestError, match="context") as error:
+        complete(client, prompt=long)
+    assert error.value.code == "context_length_exceeded"
+    with openai.OpenAI(base_url=f"{reading_ids.address}/v1", api_key="none", max_retries=0) as cutting:
+        vector = cutting.embeddings.create(model=EMBED, input=long, encoding_format="float").data[0].embedding
+    whole = regard.embed([long], model=str(model_folders[EMBED]), normalize=True).vectors[0]
+    assert cosines(vector, whole) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.chat.completions.create(model=GPT, messages=[{"role": "user", "content": "a"}]),
+        lambda client: client.responses.create(model=GPT, input="a"),
+        lambda client: client.moderations.create(input="a"),
+        lambda client: client.files.list(),
+        lambda client: client.files.retrieve("a"),
+        lambda client: client.post("/fil", body={"text": "a"}, cast_to=object),
+        lambda client: client.get("/", cast_to=object),
+    ],
+)
+def test_an_unknown_path_has_the_form_of_openai(client: Any, ask: Any) -> None:
+    with pytest.raises(openai.NotFoundError) as error:
+        ask(client)
+    assert error.value.type == "invalid_request_error" and error.value.body["message"]
+
+
+def test_every_error_has_the_form_of_openai(client: Any, server: ServerProcess) -> None:
+    """Wrong methods, hosts, types, keys and bytes that are not HTTP, before any handler of the path runs."""
+    body = b'{"model": "tiny-embed", "input": "a"}'
+    host = f"Host: 127.0.0.1:{server.port}".encode()
+    requests = {
+        405: server.request("/v1/embeddings", method="PUT"),
+        400: server.request("/v1/embeddings", body).replace(host, b"Host: example.org"),
+        401: server.request("/v1/embeddings", body).replace(KEY.encode(), b"wrong"),
+    }
+    requests_400 = [
+        server.request("/v1/embeddings", body, content_type="text/plain"),
+        server.request("/v1/embeddings", body[:-2]),
+        server.request("/v1/embeddings", body, headers="Transfer-Encoding: chunked"),
+        server.request("/v1/models", method="GET").replace(host, b"Host: example.org"),
+    ]
+    for status, request in [*requests.items(), *((400, request) for request in requests_400)]:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+            connection.sendall(request)
+            received = b"".join(iter(lambda connection=connection: connection.recv(1 << 16), b""))
+        head, _, answer = received.partition(b"\r\n\r\n")
+        assert int(head[9:12]) == status and b"application/json" in head, received
+        assert set(json.loads(answer)["error"]) == {"message", "type", "param", "code"}
 
 
 @pytest.mark.parametrize(
@@ -220,7 +312,7 @@ def test_a_model_for_something_else(client: Any) -> None:
     ],
 )
 def test_an_invalid_field_of_embeddings_is_named(client: Any, field: str, value: object) -> None:
-    with pytest.raises(openai.UnprocessableEntityError, match=field) as error:
+    with pytest.raises(openai.BadRequestError, match=field) as error:
         client.embeddings.create(**{"model": EMBED, "input": "a film", field: value})
     assert (error.value.param or "").split(".")[0] == field
 
@@ -230,7 +322,7 @@ def test_an_invalid_field_of_embeddings_is_named(client: Any, field: str, value:
     [("max_tokens", -1), ("temperature", -1), ("top_p", 2.0), ("n", 0), ("logprobs", -1), ("stop", 5), ("seed", "x")],
 )
 def test_an_invalid_field_of_completions_is_named(client: Any, field: str, value: object) -> None:
-    with pytest.raises(openai.UnprocessableEntityError, match=field) as error:
+    with pytest.raises(openai.BadRequestError, match=field) as error:
         complete(client, **{field: value})
     assert (error.value.param or "").split(".")[0] == field
 

@@ -11,9 +11,10 @@ import pandas
 import pytest
 
 from regard.data.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
+from regard.data.files import is_file_name
 from regard.data.readers import TableOptions
 from regard.errors import InputError
-from regard.tasks.prediction.inputs import PredictionInput, is_file_name, open_input
+from regard.tasks.prediction.inputs import PredictionInput, open_input
 from tests.tasks.prediction.models import ANSWERED, LINES, MESSY, TASKS
 
 

@@ -15,7 +15,7 @@ import torch
 import regard
 from regard.data.examples import Example
 from regard.errors import InputError
-from regard.events import ResultItem
+from regard.events import Event, Note, ResultItem
 from regard.tasks.fine_tuned_model import FineTunedModel, predict
 from regard.tasks.prediction import predict as module
 from regard.tasks.prediction.inputs import open_input
@@ -189,7 +189,7 @@ def test_load_of_a_pretrained_model_is_a_pair(tiny_bert_folder: Path) -> None:
 
 
 def test_a_fitted_estimator_predicts(tiny_bert_folder: Path) -> None:
-    classifier = regard.TextClassifier(str(tiny_bert_folder), num_epochs=1, device="cpu")
+    classifier = regard.TextClassifier(str(tiny_bert_folder), epochs=1, device="cpu")
     with pytest.raises(InputError, match="not fitted"):
         regard.predict(classifier, ["a film"])
     classifier.fit(["a good film", "so bad"] * 4, ["yes", "no"] * 4)
@@ -230,3 +230,19 @@ def test_the_columns_of_training_are_used_and_their_number_is_required(make: Mak
     lines.write_text("one text per line\nand another\n", encoding="utf-8")
     with pytest.raises(InputError):
         regard.predict(tmp_path / "model", lines)
+
+
+def test_skipped_rows_are_told_in_the_note_and_the_result(tmp_path: Path) -> None:
+    source = tmp_path / "new.csv"
+    source.write_text("id,text\n1,free cash prize\n2,see you\n3,\n4,ok\n")
+    for options in ({}, {"output": tmp_path / "out.csv"}):
+        events: list[Event] = []
+        result = regard.predict(
+            "regard-spam", source, columns=["text"], missing="skip", on_event=events.append, **options
+        )
+        notes = [event.message for event in events if isinstance(event, Note)]
+        assert notes.count(f"1 row without a text was skipped: {source} line 4") == 1
+        document = result.to_dict()
+        assert (document["rows"], document["skipped"], document["blank"]) == (3, 1, 0)
+    kept = regard.predict("regard-spam", source, columns=["text"])
+    assert (kept.rows, kept.skipped, kept.blank) == (4, 0, 1)

@@ -105,6 +105,30 @@ def test_scored_pairs_are_put_in_order(run: Train, tmp_path: Path) -> None:
     assert report.objective == "CoSENT"
 
 
+def test_the_start_model_is_kept_if_no_epoch_is_better(
+    run: Train, tmp_path: Path, tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter([90.0, 80.0, 70.0, 60.0])
+    monkeypatch.setattr(
+        "regard.training.embedding.run.Evaluation.__call__", lambda self: {"spearman": next(scores), "pearson": 0.0}
+    )
+    notes: list[str] = []
+    report = run(
+        tmp_path / "run", SCORED, "training.num_epochs=3", dev=SCORED, on_event=lambda e: notes.append(e.line() or "")
+    )
+    assert report.outcome.epoch == 0 and report.outcome.scores["spearman"] == report.outcome.start["spearman"] == 90
+    assert any("before training" in note for note in notes) and "no epoch was better" in report.to_text()
+    start = dict(regard.load(tiny_bert_folder)[0].named_parameters())
+    for name, parameter in regard.load(tmp_path / "run")[0].named_parameters():
+        assert torch.equal(parameter, start[name]), name
+
+
+def test_a_tenth_of_scored_pairs_is_held_out(run: Train, tmp_path: Path) -> None:
+    report = run(tmp_path / "run", SCORED, "training.num_epochs=1")
+    sizes = [report.data[name]["rows"] for name in ("train", "dev")]
+    assert sum(sizes) == len(SCORED) and sizes[1] == len(SCORED) // 10 and report.outcome.start
+
+
 def test_matryoshka_vectors_stay_useful_when_truncated(run: Train, tmp_path: Path) -> None:
     def truncated(folder: Path) -> float:
         vectors = regard.Embedder(folder, normalize=False).transform

@@ -17,7 +17,13 @@ from regard.training.finetuning.run import fine_tune
 
 GOOD, BAD = ["good", "love", "funny"], ["bad", "dull", "no"]
 FILLING = ["the", "film", "is", "so", "long", "and", "they", "see", "it", "now"]
-SMALL = ("training.num_epochs=3", "training.batch_size=8", "training.learning_rate=3e-3", "training.max_length=32")
+SMALL = (
+    "training.baseline=false",
+    "training.num_epochs=3",
+    "training.batch_size=8",
+    "training.learning_rate=3e-3",
+    "training.max_length=32",
+)
 
 
 def reviews(count: int, *, seed: int = 0) -> str:

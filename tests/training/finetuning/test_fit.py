@@ -34,7 +34,9 @@ FAST: dict[str, Any] = {"batch_size": 16, "learning_rate": 3e-3, "max_length": 3
 
 @pytest.fixture
 def fit(tiny_bert_folder: Path, one_thread: None) -> Callable[..., Any]:
-    return lambda data, **options: regard.fit(data, **{"model": tiny_bert_folder, "epochs": 1, **FAST, **options})
+    return lambda data, **options: regard.fit(
+        data, **{"model": tiny_bert_folder, "epochs": 1, "baseline": False, **FAST, **options}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,7 @@ def test_all_forms_of_data_give_the_same_model(fit: Callable[..., Any], frame: A
 
 def test_fit_trains_as_the_command_does(fit: Callable[..., Any], frame: Any, tmp_path: Path) -> None:
     model = fit(frame, text="review", label="stars", dev=frame, output=tmp_path / "fit", seed=3, warmup_ratio=0.2)
-    settings = {"training.max_length": 32, "training.warmup_ratio": 0.2, "run.seed": 3}
+    settings = {"training.max_length": 32, "training.warmup_ratio": 0.2, "training.baseline": False, "run.seed": 3}
     options: dict[str, Any] = {"epochs": 1, "batch_size": 16, "learning_rate": 3e-3, "device": "cpu"}
     saved = json.loads((tmp_path / "fit" / "report.json").read_text())
     report = regard.train(
@@ -289,3 +291,10 @@ def test_sparklines() -> None:
     assert curve_lines([0.5], [{"f1": 1.0}], "f1") == []
     loss, score = curve_lines([0.5, 0.25], [{"f1": 10.0}, {"f1": 12.5}], "f1", best=2)
     assert "0.500 █▁ 0.250  2 epochs" in loss and "10.00 ▁█ 12.50  best: epoch 2" in score
+
+
+def test_texts_and_labels_as_two_arguments(fit: Callable[..., Any]) -> None:
+    texts, labels = [f"film {number}" for number in range(24)], ["yes", "no"] * 12
+    with pytest.raises(TypeError, match=r"2 were given.*regard\.fit\(list\(zip\(texts, labels\)\)\)"):
+        regard.fit(texts, labels)  # type: ignore[arg-type]
+    assert fit(list(zip(texts, labels, strict=True))).labels == ("no", "yes")

@@ -27,12 +27,12 @@ class Crash(BaseException):
     """Stands for a power failure."""
 
 
-def crash_after(after: int) -> Callable[[Mapping[str, Any]], None]:
+def crash_after(after: int, *, kind: str = "step") -> Callable[[Mapping[str, Any]], None]:
     count = 0
 
     def on_event(event: Any) -> None:
         nonlocal count
-        count += event.type == "step"
+        count += event.type == kind
         if count == after:
             raise Crash
 
@@ -206,7 +206,7 @@ def test_a_frozen_encoder_is_unchanged(tune: Tune, tmp_path: Path, tiny_bert_fol
     solved = load_fine_tuned(tmp_path / "run")
     for name, parameter in solved.model.encoder.named_parameters():
         assert torch.equal(parameter, before[name]), name
-    assert not torch.equal(solved.model.head.pool[0].weight, before["pooler.linear.weight"])  # type: ignore[index]
+    assert solved.model.vectors is not None and solved.model.head.pool is None  # type: ignore[union-attr]
     assert report.settings["training"]["frozen"] is True
 
 
@@ -257,9 +257,10 @@ def test_runs_that_cannot_be_resumed_are_refused(tune: Tune, files: Path, tmp_pa
 
 @pytest.mark.parametrize("both", [False, True])
 def test_a_run_that_fails_before_its_first_checkpoint_blocks_nothing(tune: Tune, tmp_path: Path, both: bool) -> None:
+    kind = "progress" if both else "step"  # the head of a frozen encoder is fitted without steps
     for resume in (False, True):
         with pytest.raises(Crash):
-            tune(tmp_path / "run", on_event=crash_after(1), both=both, resume=resume)
+            tune(tmp_path / "run", on_event=crash_after(1, kind=kind), both=both, resume=resume)
         assert not list(tmp_path.iterdir())
     with pytest.raises(Crash):
         tune(tmp_path / "run", "training.num_epochs=2", on_event=crash_after(14), both=both, resume=True)
@@ -341,7 +342,7 @@ def test_a_file_too_small_to_be_split(tune: Tune, tmp_path: Path) -> None:
 
 def test_frozen_and_fine_tuned_are_reported_together(tune: Tune, tmp_path: Path) -> None:
     with pytest.raises(Crash):
-        tune(tmp_path / "run", both=True, on_event=crash_after(40))  # during the second run
+        tune(tmp_path / "run", both=True, on_event=crash_after(14))  # during the second run
     report = tune(tmp_path / "run", both=True, resume=True)
     frozen = json.loads((tmp_path / "run" / "frozen" / "report.json").read_text())
     assert frozen["settings"]["training"]["frozen"] is True and report.settings["training"]["frozen"] is False

@@ -17,9 +17,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from regard.training import trainer
 from regard.training.pretraining import plan
 from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.trainer import Pretrainer
+from regard.training.settings import parse_budget
 
 __all__ = [
     "SMALL",
@@ -30,6 +34,7 @@ __all__ = [
     "config",
     "events",
     "exit_codes",
+    "ignore_preparation",
     "losses",
     "settings",
     "start_processes",
@@ -99,6 +104,15 @@ def use_fast_run_settings() -> None:
     """Shorten the measurements before a run and log every step."""
     plan.SECONDS, trainer.LOG_EVERY = 0.0, 0.0
     plan.SIDE["cpu"] = 64
+
+
+def ignore_preparation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the whole budget to the training, however long the preparation takes on a busy machine."""
+
+    def divide_budget(self: Pretrainer) -> None:
+        self.training_seconds = parse_budget(self.config.schedule.budget)
+
+    monkeypatch.setattr(Pretrainer, "_divide_budget", divide_budget)
 
 
 def events(output: Path, kind: str | None = None) -> list[dict[str, Any]]:

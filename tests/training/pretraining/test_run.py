@@ -184,7 +184,7 @@ def test_the_event_log(finished: tuple[PretrainingResult, Path], corpus: Path) -
     result, output = finished
     log = events(output)
     steps = [event for event in log if event["type"] == "step"]
-    plan, end = log[0], log[-1]
+    plan, end = log[1], log[-1]  # after the note that announces the measurement
     assert (plan["type"], plan["steps"], plan["tokens"]) == ("plan", STEPS, STEPS * 256)
     tokens = Corpus.open(corpus).tokens
     assert plan["tokens_per_second"] > 0 and plan["mfu"] > 0 and plan["epochs"] == STEPS * 256 / tokens

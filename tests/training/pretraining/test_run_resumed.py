@@ -7,8 +7,10 @@ import os
 import re
 import shutil
 import signal
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +18,9 @@ import torch
 
 from regard.errors import InputError, RegardError
 from regard.events import drain
+from regard.training.pretraining import run as running
 from regard.training.pretraining.run import PretrainingResult, pretrain
-from tests.training.pretraining.runs import STEPS, config, events, losses
+from tests.training.pretraining.runs import STEPS, config, events, ignore_preparation, losses
 
 CPU = torch.device("cpu")
 DROPOUT = {"model_dropout": 0.1, "model_attention_dropout": 0.1}
@@ -301,7 +304,8 @@ def test_foreign_content_is_refused(corpus: Path, tmp_path: Path, name: str, res
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_budget_ends_with_the_clock(corpus: Path, tmp_path: Path) -> None:
+def test_a_budget_ends_with_the_clock(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ignore_preparation(monkeypatch)
     changed = {"schedule_max_steps": 0, "schedule_budget": "0.6s", "run_checkpoint_every": "0.2s"}
     result = train(corpus, tmp_path, changed=changed)
     steps = events(tmp_path, "step")
@@ -312,7 +316,8 @@ def test_a_budget_ends_with_the_clock(corpus: Path, tmp_path: Path) -> None:
     assert len(events(tmp_path, "checkpoint")) >= 2
 
 
-def test_a_resumed_budget_carries_the_time(corpus: Path, tmp_path: Path) -> None:
+def test_a_resumed_budget_carries_the_time(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ignore_preparation(monkeypatch)
     changed = {"schedule_max_steps": 0, "schedule_budget": "0.8s", "run_checkpoint_every": "0.3s"}
 
     def handle_event(event: Any) -> None:
@@ -330,6 +335,37 @@ def test_a_resumed_budget_carries_the_time(corpus: Path, tmp_path: Path) -> None
     later = [event for event in events(tmp_path, "step") if event["time"] > resumed["time"]]
     assert later[0]["progress"] >= resumed["seconds"] / 0.8
     assert 0.8 <= result.seconds < 2
+
+
+def test_a_budget_includes_the_preparation(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the preparation had taken 500 seconds, and in the resumed run 900."""
+    changed = {"schedule_max_steps": 0, "schedule_budget": "1000s", "run_checkpoint_every": "1 steps"}
+    now = time.perf_counter
+
+    def begin(seconds: float) -> None:
+        monkeypatch.setattr(running, "time", SimpleNamespace(perf_counter=lambda: now() - seconds))
+
+    begin(500)
+    train_until_crash(corpus, tmp_path, step=1, changed=changed)
+    (plan,), (step, *_) = events(tmp_path, "plan"), events(tmp_path, "step")
+    assert plan["preparation"] >= 500 and plan["seconds"] < 501
+    left = step["seconds_left"] + step["seconds"]
+    assert left < 500 and step["progress"] < 0.01  # the schedule begins with the first step
+    begin(900)
+    train_until_crash(corpus, tmp_path, step=2, changed=changed, resume=True)
+    later = events(tmp_path, "step")[-1]
+    assert later["seconds_left"] + later["seconds"] == pytest.approx(left)
+
+
+def test_a_budget_that_is_used_up_keeps_the_text(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = {"schedule_max_steps": 0, "schedule_budget": "1000s", "run_checkpoint_every": "1 steps"}
+    now = time.perf_counter
+    monkeypatch.setattr(running, "time", SimpleNamespace(perf_counter=lambda: now() - 1000))
+    with pytest.raises(InputError, match=r"the budget of 1000s is used up before the first step.*run the same command"):
+        train(source, tmp_path, changed=changed)
+    assert (tmp_path / "vocabulary").is_dir() and (tmp_path / "corpus").is_dir()
+    monkeypatch.undo()
+    train_until_crash(source, tmp_path, step=1, changed=changed)
 
 
 def send_signals(*signals: int) -> Callable[[Any], None]:

@@ -81,7 +81,7 @@ def test_shards_train_as_one_process(sharded_run: Path, single_process_run: Path
     assert largest_difference(sharded_run, single_process_run) < 1e-5
     assert largest_difference(sharded_run, single_process_run, "grad_norm") < 1e-4
     assert rows_read(sharded_run) == rows_read(single_process_run)
-    (note,) = events(sharded_run, "note")
+    note = events(sharded_run, "note")[0]
     assert note["message"].startswith("2 processes, each has a part of the model (fsdp): ")
 
 

@@ -11,10 +11,11 @@ from regard.events import drain
 from regard.training import trainer as reporting
 from regard.training.pretraining import plan
 from regard.training.pretraining.run import pretrain
-from tests.training.pretraining.runs import config, events, story
+from tests.training.pretraining.runs import config, events, ignore_preparation, story
 
 
 def test_a_run_never_has_more_left_than_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ignore_preparation(monkeypatch)
     monkeypatch.setattr(plan, "SECONDS", 0.0)
     monkeypatch.setattr(reporting, "LOG_EVERY", 0.0)
     monkeypatch.setitem(plan.SIDE, "cpu", 64)

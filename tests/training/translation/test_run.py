@@ -249,7 +249,7 @@ def test_subwords_of_each_language(tune: Tune, tmp_path: Path) -> None:
 def test_few_pairs_get_a_vocabulary_of_their_size(
     shared_data: Callable[[str], Path], tmp_path: Path, one_thread: None, count: int
 ) -> None:
-    """Pairs of Tatoeba: by default the vocabulary shrinks, and a given size that is too large can be corrected."""
+    """Pairs of Tatoeba: the vocabulary shrinks, and an exact size that is too large can be corrected."""
     with ZipFile(shared_data("tatoeba-en-de/deu-eng.zip")) as archive, archive.open("deu.txt") as lines:
         rows = [line.decode().strip().split("\t") for line in islice(lines, 20_000, 20_000 + count)]
     (tmp_path / "pairs.tsv").write_text("".join(f"{row[0]}\t{row[1]}\n" for row in rows), encoding="utf-8")
@@ -258,7 +258,8 @@ def test_few_pairs_get_a_vocabulary_of_their_size(
     notes: list[str] = []
     settings = {**small, "training.num_epochs": 1}
     with pytest.raises(InputError, match=r"supports ([\d,]+) .* --set vocabulary.vocab_size=") as error:
-        regard.train_translator(**options, settings={**settings, "vocabulary.vocab_size": 8000})
+        exact = {"vocabulary.vocab_size": 8000, "vocabulary.exact": True}
+        regard.train_translator(**options, settings={**settings, **exact})
     assert not (tmp_path / "run").exists()
     size = int(re.search(r"vocab_size=(\d+)$", str(error.value))[1])  # type: ignore[index]
     regard.train_translator(**options, settings=settings, on_event=lambda event: notes.append(event.line() or ""))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from regard.data.examples import ChoiceExample
 from regard.data.files import content_suffix, display_name
+from regard.data.readers.memory import refuse_repeated
 from regard.data.readers.records import (
     ExampleSet,
     MissingValue,
@@ -86,6 +87,7 @@ def _rename_columns(record: Record, columns: Sequence[str], where: str, *, label
 
 def _swag_rows(table: Table, remedy: str) -> Iterator[tuple[int, Record]]:
     names = [str(cell).strip() for cell in table.rows[0]]
+    refuse_repeated(names, table.name)
     if "ending0" not in names:
         raise InputError(
             f"{table.location(0)}: expected a header with sent1, sent2, ending0, ending1 and so on, "

@@ -125,6 +125,7 @@ def to_iob2(tags: Sequence[str], scheme: Scheme) -> list[str]:
 
 
 _DOCUMENT = "-DOCSTART-"
+MARK = "\ufeff"  # byte-order mark
 _SAMPLE = 1000
 _WORDS = ("words", "tokens")
 _TAGS = ("tags", "ner_tags", "labels")
@@ -153,6 +154,7 @@ def read_tagged_examples(
     records, lines = open_records(path, encoding=encoding)
     if records is not None:
         return _from_records(records, labeled, columns, missing)
+    lines = [line.removeprefix(MARK) for line in lines]  # one after the first line, where files were joined
     if labeled or columns is not None or _has_columns(lines):
         width = _width(lines)
         word, tag = _column_indices(columns, width, name)
@@ -169,7 +171,7 @@ def holds_tagged_words(path: Path) -> bool:
     if os.fspath(path) == STANDARD_INPUT or content_suffix(path) in (".parquet", ".pq"):
         return False
     with open_text(path) as lines:
-        sample = [line for line in islice(lines, _SAMPLE) if line.strip()]
+        sample = [line for line in islice(lines, _SAMPLE) if line.removeprefix(MARK).strip()]
     record = json_object(sample[0].strip()) if sample else None
     if record is not None:
         return "text" not in record and any(key in record for key in _WORDS)

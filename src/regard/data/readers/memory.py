@@ -6,7 +6,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from regard.data.text_inputs import read_items
 from regard.errors import InputError
+
+
+def refuse_repeated(columns: Sequence[str], name: str) -> None:
+    """Raise InputError if two columns have one name: a record could hold only one of them."""
+    if len(set(columns)) < len(columns):
+        twice = next(column for column in columns if columns.count(column) > 1)
+        raise InputError(f"{name} has two columns named {twice!r}; rename one of them")
 
 
 class RecordList(os.PathLike[str]):
@@ -35,7 +43,7 @@ class RecordList(os.PathLike[str]):
                 f"the data is {type(source).__name__}; expected a DataFrame, a path, or a list of dictionaries or "
                 "tuples such as (text, label)"
             )
-        rows = list(source)
+        rows = read_items(source, "a list of examples")
         if not rows:
             raise InputError("the data is an empty list; expected at least one example")
         return cls([_record(row, index) for index, row in enumerate(rows)], "the list")
@@ -45,9 +53,7 @@ class RecordList(os.PathLike[str]):
         columns = [str(column) for column in frame.columns]
         if not columns or not len(frame):
             raise InputError("the DataFrame is empty: expected at least one row")
-        if len(set(columns)) < len(columns):
-            twice = next(column for column in columns if columns.count(column) > 1)
-            raise InputError(f"the DataFrame has two columns named {twice!r}; rename one of them")
+        refuse_repeated(columns, "the DataFrame")
         rows = frame.itertuples(index=False, name=None) if hasattr(frame, "itertuples") else frame.iter_rows()
         return cls([dict(zip(columns, row, strict=True)) for row in rows], "the DataFrame")
 

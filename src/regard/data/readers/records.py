@@ -25,7 +25,7 @@ from regard.data.files import (
     hold_lines,
     open_bounded,
 )
-from regard.data.readers.memory import RecordList
+from regard.data.readers.memory import RecordList, refuse_repeated
 from regard.errors import InputError, check_choice, suggest
 from regard.files.file_input import format_size, read_up_to
 from regard.files.storage import RemoteFile
@@ -236,6 +236,7 @@ def parquet_rows(file: IO[bytes], path: Path, budget: int | None = None) -> Iter
     number = 0
     try:
         parquet = reader.ParquetFile(file if plain else io.BytesIO(_read_bounded(file, path)))
+        refuse_repeated(parquet.schema_arrow.names, name)
         for batch in parquet.iter_batches(batch_size=_ROWS):
             size = batch.nbytes + _CELL * batch.num_rows * batch.num_columns
             budget = None if budget is None else budget - size

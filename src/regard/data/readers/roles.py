@@ -14,7 +14,18 @@ from itertools import pairwise
 from typing import Literal
 
 from regard.data.readers.records import kind_of, refuse_halves
-from regard.data.readers.tables import LABELS, PAIRS, SAMPLE, SCORES, TEXTS, Table, column_index, fold, is_known
+from regard.data.readers.tables import (
+    LABELS,
+    PAIRS,
+    SAMPLE,
+    SCORES,
+    TEXTS,
+    Table,
+    column_index,
+    fold,
+    is_known,
+    unique_names,
+)
 from regard.errors import InputError
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
@@ -164,7 +175,7 @@ def header_of(
         has_names = columns is not None and any(not column.isdecimal() for column in columns)
         has_names = has_names or any(set(names) <= first for names in known)
         header = has_names or (table.delimiter is not None and has_header(table.rows[: SAMPLE + 1]))
-    return ([str(cell).strip() for cell in table.rows[0]], 1) if header else (None, 0)
+    return (unique_names(table.rows[0]), 1) if header else (None, 0)
 
 
 def has_header_row(table: Table, columns: Sequence[str] | None, header: bool | None) -> bool:
@@ -269,7 +280,17 @@ def _describe(table: Table, names: list[str] | None, texts: tuple[int, ...], lab
     parts += [f"{role} = {column_name(index)}" for role, index in zip(("text", "second"), texts, strict=False)]
     if labels:
         parts.append(f"{'label' if len(labels) == 1 else 'labels'} = {', '.join(map(column_name, labels))}")
-    return ", ".join(parts)
+    return ", ".join([*parts, *renamed_columns(table, names)])
+
+
+def renamed_columns(table: Table, names: Sequence[str] | None) -> list[str]:
+    """Say which columns of a header have another name than written, because an earlier column has it."""
+    written = [str(cell).strip() for cell in table.rows[0]] if names and table.header is None else []
+    return [
+        f"the {'second' if written[:index].count(old) == 1 else 'next'} column {old!r} is read as {new!r}"
+        for index, (old, new) in enumerate(zip(written, names or (), strict=False))
+        if old and old != new
+    ]
 
 
 @dataclass(frozen=True)

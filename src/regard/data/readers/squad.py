@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from regard.data.examples import Answer, QuestionExample
 from regard.data.files import STANDARD_INPUT, content_suffix, display_name, open_text
+from regard.data.readers.memory import refuse_repeated
 from regard.data.readers.records import (
     ExampleSet,
     MissingValue,
@@ -99,6 +100,7 @@ def _document(path: Path, lines: Sequence[str], name: str) -> Record | None:
 def _rows(table: Table, *, header: bool | None) -> Iterator[tuple[int, Record]]:
     names = [fold(str(cell)) for cell in table.rows[0]]
     has_header = "question" in names if header is None else header
+    refuse_repeated(names if has_header else [], table.name)
     keys = names if has_header else ["question", "context", "id"]
     for row in range(int(has_header), len(table.rows)):
         cells = table.rows[row]

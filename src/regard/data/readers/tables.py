@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Literal
 
 from regard.data.files import content_suffix, display_name
+from regard.data.readers.memory import refuse_repeated
 from regard.data.readers.records import Path, Record, Records, open_records
 from regard.errors import InputError, suggest
 from regard.files.file_input import current_max_line, format_size
@@ -259,6 +260,7 @@ def rows_of(table: Table, columns: Sequence[str], *, header: bool | None) -> Ite
     """
     has_header = any(not column.isdecimal() for column in columns) if header is None else header
     names = [str(cell).strip() for cell in table.rows[0]] if has_header else None
+    refuse_repeated(names or [], table.name)
     indices = [column_index(table, names, column) for column in columns]
     if len(set(indices)) < len(indices):
         raise InputError(f"--columns should name each column once, got {', '.join(columns)}")
@@ -284,6 +286,19 @@ def column_index(table: Table, names: Sequence[str] | None, column: str) -> int:
         raise InputError(f"{table.name}: no column {column!r}; without a header, give a number from 0 to {width - 1}")
     hint = suggest(column, [name[:40] for name in names])
     raise InputError(f"{table.name}: no column {column!r}; {hint}; or a number from 0 to {width - 1}")
+
+
+def unique_names(cells: Iterable[object]) -> list[str]:
+    """Return the names of a header, each once: a second `text` is `text_2`."""
+    written = [str(cell).strip() for cell in cells]
+    names: list[str] = []
+    for name in written:
+        number, unique = 1, name
+        while unique in names or (number > 1 and unique in written):
+            number += 1
+            unique = f"{name or 'column'}_{number}"
+        names.append(unique)
+    return names
 
 
 def fold(name: str) -> str:

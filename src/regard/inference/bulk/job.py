@@ -24,6 +24,7 @@ from regard.data.files import is_rereadable
 from regard.errors import InputError
 from regard.events import Event, Note, Progress
 from regard.files import storage
+from regard.files.output_file import replace_output
 from regard.inference.bulk.outputs import expect_rows
 from regard.inference.bulk.parts import PartTask, WritePart, is_part_folder, open_part_folder
 from regard.inference.bulk.ray_engine import RayCluster, compute_on_ray
@@ -35,8 +36,6 @@ from regard.inference.bulk.shards import (
     ShardStore,
     locked_shard_folder,
     read_finished,
-    record_path,
-    write_finished,
 )
 from regard.inference.bulk.workers import IN_FLIGHT, Compute, ShardTask, compute_in_workers
 from regard.wording import count_of
@@ -138,13 +137,14 @@ def run_job(
     target: Path,
     record: Manifest,
     compute: Callable[[Iterator[R]], Iterator[Block | int]],
-    write: Callable[[Reader], None],
+    write: Callable[[Path, Reader], None],
     *,
     stage: str,
     unit: str = "texts",
     totals: Sequence[str] = (),
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
+    force: bool = False,
     task: ShardTask | None = None,
     devices: Sequence[torch.device] = (),
     cluster: RayCluster | None = None,
@@ -154,7 +154,8 @@ def run_job(
     `compute` yields blocks and, between them, the number of rows that are finished so far. Finished shards are kept in
     `target` + ".partial" until the end: after a crash the same job continues, and a job with another `record` is
     refused unless `restart` discards them. A finished job leaves its record in `target` + ".regard.json" with the sums
-    of the columns in `totals`: the same job again finds the target intact and computes nothing.
+    of the columns in `totals`: the same job again finds the target intact and computes nothing. The finished target of
+    another job is refused unless `restart`, a target that is not Regard's or was changed unless `force`.
 
     With several `devices` there is a process for each that computes whole shards; `task` is what `compute` does, for
     another process. A job with few shards uses fewer of them, or none. With a `cluster` its workers compute all shards.
@@ -162,12 +163,13 @@ def run_job(
     _check_cluster(cluster, task)
     with locked_shard_folder(partial_folder(target), record, restart=restart) as shards:
         started = time.perf_counter()
-        damage: list[str] = []
         finished = None
-        if not restart and inputs.rereadable:
-            finished = read_finished(target, record, totals, damage.append)
-        yield from (DamageNote(message=problem) for problem in damage)
-        if finished is not None:
+        try:
+            finished = read_finished(target, record, totals, restart=restart)
+        except InputError:
+            if not force:
+                raise
+        if finished is not None and inputs.rereadable:
             shards.clear()
             return JobOutcome(finished, inputs.count, time.perf_counter() - started, already_done=True)
         resumed = yield from _compute_shards(
@@ -176,10 +178,8 @@ def run_job(
         sums = dict.fromkeys(totals, 0)
         for block in shards.blocks(*totals) if totals else ():
             sums = {name: total + int(block[name].sum()) for name, total in sums.items()}
-        record_path(target).unlink(missing_ok=True)  # it describes the previous output
-        write(shards.blocks)
-        if inputs.rereadable:
-            write_finished(target, record, sums)
+        with replace_output(target, force=force, record={"job": dict(record), "totals": sums}) as temporary:
+            write(temporary, shards.blocks)
         shards.clear()
         return JobOutcome(sums, resumed, time.perf_counter() - started)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import InputError, RegardError, suggest
+from regard.files.output_file import check_output_file
 
 
-def check_output(path: Path, suffixes: Collection[str]) -> None:
+def check_output(path: Path, suffixes: Collection[str], *, force: bool = False) -> None:
     """Refuse an output that could not be written, before anything else is done."""
     if path.suffix not in suffixes:
         hint = suggest(path.suffix, suffixes)
@@ -19,8 +20,7 @@ def check_output(path: Path, suffixes: Collection[str]) -> None:
         )
     if not path.parent.is_dir():
         raise InputError(f"{path}: cannot be written: there is no folder {path.parent}; create it first")
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: cannot be written: it is not a regular file; give the name of a new file")
+    check_output_file(path, force=force)
     if not os.access(path.parent, os.W_OK):
         raise InputError(f"{path}: cannot be written: you may not write in {path.parent}; choose another folder")
     if path.suffix == ".parquet":

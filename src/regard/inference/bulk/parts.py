@@ -58,6 +58,8 @@ def check_folder(output: str | os.PathLike[str]) -> None:
         storage.exists(output)  # says which bucket or key is wrong
         return
     path = storage.local_path(output)
+    if path.is_symlink():
+        raise InputError(f"{path} is a symbolic link, which is not followed; name its target, or remove the link")
     if path.exists() and not path.is_dir():
         raise InputError(
             f"{path}: is a file, expected a folder for Parquet parts; move it, or choose a name with a suffix"

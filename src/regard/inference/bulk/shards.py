@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError, RegardError
-from regard.files.checksums import CHECKSUMS, sha256_of, sha256_of_all
+from regard.files.checksums import CHECKSUMS, sha256_of_all
 from regard.files.disk import atomic_write, replace_file
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
+from regard.files.output_file import read_record
 from regard.files.output_folder import LOCK, describe_changes, foreign_entries, lock_folder
 
 Manifest = Mapping[str, object]
@@ -107,39 +108,25 @@ def weights_digest(loaded: LoadedModel) -> str:
     return digest.hexdigest()
 
 
-def record_path(output: Path) -> Path:
-    """Where a finished run leaves its record."""
-    return output.with_name(output.name + ".regard.json")
-
-
-def write_finished(output: Path, job: Manifest, totals: Mapping[str, int]) -> None:
-    """Record that `output` holds all rows of a job, and the job's totals."""
-    record = {"job": dict(job), "totals": dict(totals), "bytes": output.stat().st_size, "sha256": sha256_of(output)}
-    atomic_write(record_path(output), json_bytes(with_checksum(record)))
-
-
 def read_finished(
-    output: Path, job: Manifest, totals: Sequence[str], on_damaged: Callable[[str], None]
+    output: Path, job: Manifest, totals: Sequence[str], *, restart: bool = False
 ) -> dict[str, int] | None:
-    """The totals of this job, if `output` holds its rows unchanged; None otherwise.
+    """The totals of this job, if `output` holds its rows; None if it has to be computed.
 
-    A damaged record or output is reported to `on_damaged`.
+    Raises InputError for an output that was changed since it was written and, unless `restart`, of another job.
     """
-    path = record_path(output)
-    if not path.is_file() or not output.is_file():
+    if not output.is_file():
         return None
-    try:
-        record = read_checked_json(path)
-    except InputError as error:
-        on_damaged(f"{error}; everything is computed again")
+    record = read_record(output)
+    if restart or not record:
         return None
     recorded, found = record.get("job"), record.get("totals")
-    if not isinstance(recorded, dict) or not isinstance(found, dict) or differences(recorded, job):
-        return None
-    if output.stat().st_size != record.get("bytes") or sha256_of(output) != record.get("sha256"):
-        on_damaged(f"{output} is not what the finished run wrote: damaged or changed; everything is computed again")
-        return None
-    return {name: int(found.get(name, 0)) for name in totals}
+    if changes := differences(recorded if isinstance(recorded, dict) else {}, job):
+        raise InputError(
+            f"{output} holds the finished work of another job: {'; '.join(changes)}. Choose another output, or replace "
+            "it: --restart"
+        )
+    return {name: int(found.get(name, 0)) for name in totals} if isinstance(found, dict) else None
 
 
 def write_blocks(path: Path, items: Iterable[Block | Event]) -> Iterator[Event]:

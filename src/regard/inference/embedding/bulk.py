@@ -44,7 +44,7 @@ from regard.inference.bulk.ray_engine import RayCluster
 from regard.inference.bulk.shards import Block, manifest, pack_json
 from regard.inference.bulk.workers import Compute, ModelFiles
 from regard.inference.embedding import outputs
-from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, TextError, load_engine
+from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, TextError, describe_missing_head, load_engine
 from regard.render.result import Result
 from regard.wording import count_of
 
@@ -60,7 +60,7 @@ class EmbedResult(Result):
 
     `max_length` is the limit in tokens. `seconds` cover embedding and writing, not loading the model and checking the
     input. `already_done`: an earlier run had written the output, and nothing was embedded. Without an output file,
-    `vectors` holds the embeddings.
+    `vectors` holds the embeddings, and `numpy.asarray(result)` is the same array.
     """
 
     output: Path | str | None
@@ -76,9 +76,44 @@ class EmbedResult(Result):
     seconds: float
     max_length: int | None = Field(None, exclude=True)
     already_done: bool = Field(False, exclude=True)
-    vectors: Any = Field(None, exclude=True)
+    _vectors: NDArray[np.float32] | None = None
     _empty: frozenset[int] = frozenset()  # rows of `vectors` without a text
     _missing_note: str | None = None
+    _head_note: str | None = None
+
+    @property
+    def vectors(self) -> NDArray[np.float32]:
+        """The embeddings, one row per text; InputError if they were written to a file."""
+        if self._vectors is None:
+            raise InputError(f"the vectors are in {self.output}; read them with numpy.load, or pandas if it is Parquet")
+        return self._vectors
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows, self.width
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.vectors, dtype=dtype) if copy else np.asarray(self.vectors, dtype=dtype)
+
+    def similarity(self, other: EmbedResult | None = None) -> NDArray[np.float32]:
+        """The cosine of every text with every other one, or with every text of another result; NaN without a text."""
+        other = self if other is None else other
+        for name in ("model", "layers", "pooling", "width"):
+            if getattr(self, name) != getattr(other, name):
+                raise InputError(
+                    f"these are other vectors: {name} {getattr(self, name)} and {getattr(other, name)}; embed both "
+                    "with the same model and options"
+                )
+        return self._unit_vectors() @ other._unit_vectors().T
+
+    def _unit_vectors(self) -> NDArray[np.float32]:
+        lengths = np.sqrt(np.square(self.vectors).sum(axis=1, keepdims=True))
+        lengths[lengths == 0] = np.nan
+        unit: NDArray[np.float32] = self.vectors / lengths
+        return unit
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -86,14 +121,16 @@ class EmbedResult(Result):
         return (self.rows - self.resumed) / max(self.seconds, 1e-9)
 
     def to_dict(self) -> dict[str, Any]:
-        if self.vectors is None:
-            return super().to_dict()
+        notes = [] if self._head_note is None else [self._head_note]
+        document = {**super().to_dict(), "notes": [*notes, *self.notes()]}
+        if self._vectors is None:
+            return document
         vectors = [None if row in self._empty else vector for row, vector in enumerate(self.vectors.tolist())]
-        return {**super().to_dict(), "vectors": vectors}
+        return {**document, "vectors": vectors}
 
     def to_text(self) -> str:
-        if self.vectors is not None:
-            return "\n".join("\t".join(f"{value:.6g}" for value in row) for row in self.vectors)
+        if self._vectors is not None:
+            return "\n".join("\t".join(f"{value:.6g}" for value in row) for row in self._vectors)
         return f"{self.output}: {count_of(self.rows, 'text')}, {self.width} wide, pooling {self.pooling}"
 
     def notes(self) -> list[str]:
@@ -127,6 +164,7 @@ def embed_events(
     precision: str | None = None,
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
+    force: bool = False,
     devices: Sequence[str] | None = None,
     cluster: RayCluster | None = None,
 ) -> Generator[Event, None, EmbedResult]:
@@ -138,7 +176,8 @@ def embed_events(
 
     `load` is called after the input was checked. Finished shards of `shard_size` texts are kept
     in `output` + ".partial" until the end: after a crash the same call continues, and a call with other settings is
-    refused unless `restart` discards them. Standard input (`-`) cannot be continued.
+    refused unless `restart` discards them. A file that Regard did not write is refused unless `force`. Standard input
+    (`-`) cannot be continued.
 
     A finished run leaves a record in `output` + ".regard.json": the same call again finds `output` intact and embeds
     nothing, unless `restart`. Without an output the vectors are returned in memory.
@@ -151,7 +190,7 @@ def embed_events(
     if shard_size < 1:
         raise InputError(f"shard_size is {shard_size}; expected a number of texts, at least 1")
     if target is not None:
-        outputs.check(target)
+        outputs.check(target, force=force)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=spool_folder(target)) as spool:
         table = table or TableOptions()
         texts = scan_texts(source, table=table, spool=spool)
@@ -161,6 +200,9 @@ def embed_events(
         options: dict[str, Any] = {"layers": layers, "pooling": pooling, "normalize": normalize}
         options |= {"max_length": max_length, "long": long}
         engine = load_engine(model, precision=precision, **options)
+        head = describe_missing_head(model)
+        if head is not None and model.fine_tuned is not None:  # for others, loading the model has named the tensors
+            yield Note(message=head)
         engine.choose_precision([text for _, text in islice(texts.read(), SAMPLED_ROWS)])
         if engine.choice:
             yield Note(message=engine.choice)
@@ -212,7 +254,10 @@ def embed_events(
                     target,
                     record,
                     compute,
-                    lambda blocks: outputs.write(target, blocks, rows=texts.count, width=engine.width, tokens=tokens),
+                    lambda path, blocks: outputs.write(
+                        path, blocks, rows=texts.count, width=engine.width, tokens=tokens
+                    ),
+                    force=force,
                     **running,
                 )
             not_fitting, seconds = outcome.totals["long"], outcome.seconds
@@ -231,9 +276,9 @@ def embed_events(
         resumed=resumed,
         seconds=seconds,
         already_done=already_done,
-        vectors=vectors,
     )
-    result._missing_note, result._empty = texts.missing_note, texts.empty
+    result._vectors = vectors
+    result._missing_note, result._empty, result._head_note = texts.missing_note, texts.empty, head
     return result
 
 

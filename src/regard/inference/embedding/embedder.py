@@ -63,12 +63,12 @@ class Embedder(EstimatorParameters):
         """Nothing is learned from X but the name of its column; the model is loaded, so that a mistake shows here."""
         self._engine()
         if hasattr(X, "columns"):
-            remember_columns(self, read_texts(X))
+            remember_columns(self, read_texts(X, estimator="Embedder"))
         return self
 
     def transform(self, X: Any) -> Any:
         """float32 (n, width); with pooling "none" a list of `TokenVectors`."""
-        inputs = read_texts(X)
+        inputs = read_texts(X, estimator="Embedder")
         check_columns(self, inputs)
         texts = [str(text) for text in inputs.present()]
         ready = self._engine()

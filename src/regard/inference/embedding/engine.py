@@ -6,6 +6,7 @@ Texts are packed without padding, so a text's vector does not depend on its batc
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -29,13 +30,13 @@ from regard.engine.runner import responsive_threads, run_batches
 from regard.engine.tuning import CpuSettings, cpu_settings
 from regard.errors import InputError, check_choice
 from regard.events import drain
+from regard.files.json_files import read_json
 from regard.inference.causal_lm import split_special_tokens
 from regard.inference.embedding.layer_selection import LayerSelection
 from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings
 from regard.known import DEFAULT_EMBEDDING_MODEL
 from regard.models.family import can
-from regard.nn.kernels import fused_mean_pool
-from regard.nn.masks import Layout, Packed, first_tokens
+from regard.nn.pooling import pool
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.text import TokenIds, Tokenizer
 
@@ -45,6 +46,7 @@ POOLINGS = get_args(Pooling)
 LONGS = get_args(LongTexts)
 SAMPLE = 32  # texts on which precisions are compared
 TOKENIZER_THREADS = 1  # more would only take turns with the thread that feeds the GPU
+TASK_HEADS = re.compile("For(SequenceClassification|TokenClassification|QuestionAnswering|MultipleChoice)$")
 FIRST_WINDOW, WINDOW = 1 << 15, 1 << 17  # characters of text that are sorted by length together
 
 
@@ -88,6 +90,18 @@ def load_engine(
         device=place,
         **options,
     )
+
+
+def describe_missing_head(loaded: LoadedModel) -> str | None:
+    """Say that embeddings do not use the task head of a model; None if it has none."""
+    kind = ""
+    if loaded.fine_tuned is not None:
+        kind = f"it was fine-tuned to {loaded.fine_tuned.task.name}"
+    elif loaded.folder is not None and (loaded.folder / "config.json").is_file():
+        names = read_json(loaded.folder / "config.json").get("architectures")
+        heads = [name for name in names if TASK_HEADS.search(str(name))] if isinstance(names, list) else []
+        kind = f"it is a {heads[0]}" if heads else ""
+    return f"{loaded.name}: embeddings are those of the encoder, without the task head ({kind})" if kind else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,17 +413,6 @@ def _text_slices(texts: Sequence[str]) -> Iterator[slice]:
         stop = max(start + 1, int(np.searchsorted(ends, characters + budget, side="right")))
         yield slice(start, stop)
         start, budget = stop, min(2 * budget, WINDOW)
-
-
-def pool(hidden: Tensor, layout: Layout, pooling: str) -> Tensor:
-    """One vector per sequence of a packed batch, (B, W) in float32: of the first token, the mean or the maximum."""
-    assert isinstance(layout, Packed)
-    if pooling == "cls":
-        return first_tokens(hidden, layout).float()
-    fused = fused_mean_pool(hidden, layout) if pooling == "mean" else None
-    if fused is not None:
-        return fused
-    return torch.segment_reduce(hidden.float(), pooling, lengths=layout.starts.diff().long(), axis=0, unsafe=True)
 
 
 def _limit(wanted: int | None, positions: int | None, stated: int | None) -> int | None:

@@ -11,17 +11,16 @@ from typing import IO
 import numpy as np
 
 from regard.errors import InputError
-from regard.files.disk import replace_file
 from regard.inference.bulk.outputs import check_output, expect_rows, import_pyarrow
 from regard.inference.bulk.parts import check_folder, is_part_folder
 from regard.inference.bulk.shards import Column, Reader, unpack_json
 
 
-def check(path: Path) -> None:
+def check(path: Path, *, force: bool = False) -> None:
     """Refuse an output that could not be written, before anything else is done."""
     if is_part_folder(path):
         return check_folder(path)
-    check_output(path, WRITERS)
+    check_output(path, WRITERS, force=force)
 
 
 def check_pooling(path: Path, pooling: str) -> None:
@@ -30,9 +29,8 @@ def check_pooling(path: Path, pooling: str) -> None:
 
 
 def write(path: Path, blocks: Reader, *, rows: int, width: int, tokens: bool) -> None:
-    """Write all blocks to `path`: whole or not at all."""
-    with replace_file(path) as temporary:
-        WRITERS[path.suffix](temporary, blocks, rows, width, tokens)
+    """Write all blocks to `path`."""
+    WRITERS[path.suffix](path, blocks, rows, width, tokens)
 
 
 def _npy(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) -> None:

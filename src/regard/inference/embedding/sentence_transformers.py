@@ -31,8 +31,13 @@ class SentenceSettings:
 
 
 def read_sentence_settings(folder: Path, *, pooling: bool = True) -> SentenceSettings:
-    """Read modules.json and 1_Pooling/config.json (if `pooling` is set) and sentence_bert_config.json if they exist."""
+    """Read modules.json and 1_Pooling/config.json (if `pooling` is set) and sentence_bert_config.json if they exist.
+
+    With `pooling`, raises InputError if the folder states what Regard does not do and what would change the vectors.
+    """
     kinds = _modules(folder / "modules.json", refuse=pooling)
+    if pooling:
+        _refuse_prompts(folder)
     normalize = "Normalize" in kinds if kinds else None
     return SentenceSettings(_pooling(folder) if pooling else None, _length(folder), normalize)
 
@@ -91,6 +96,30 @@ def _modules(path: Path, *, refuse: bool) -> list[str]:
             f"({', '.join(TEXT_POOLINGS)}) to ignore them"
         )
     return kinds
+
+
+def _refuse_prompts(folder: Path) -> None:
+    """Raise InputError if sentence-transformers would truncate the vectors, or put a prompt before every text.
+
+    Prompts that only a caller of that library can choose, and empty ones, change nothing.
+    """
+    path, pooling = folder / "config_sentence_transformers.json", folder / "1_Pooling" / "config.json"
+    document = read_json(path) if path.is_file() else {}
+    default, prompts = document.get("default_prompt_name"), document.get("prompts")
+    prompt = prompts.get(default) if isinstance(prompts, dict) and isinstance(default, str) else None
+    found = []
+    if document.get("truncate_dim") is not None:
+        found.append(f"truncate_dim is {document['truncate_dim']!r}")
+    if default is not None and prompt != "":
+        use = "which its prompts do not have" if prompt is None else f"which puts {prompt!r} before every text"
+        found.append(f"default_prompt_name is {default!r}, {use}")
+        if pooling.is_file() and read_json(pooling).get("include_prompt") is False:
+            found.append("include_prompt is false")
+    if found:
+        raise InputError(
+            f"{path}: {'; '.join(found)}: Regard does not follow this yet. To embed without it, choose a pooling "
+            f"({', '.join(TEXT_POOLINGS)}), or remove it from the file"
+        )
 
 
 def _length(folder: Path) -> int | None:

@@ -93,6 +93,12 @@ def _check(loaded: LoadedModel, format: ExportFormat, *, options: tuple[object, 
         )
     if format == "onnx":
         require_onnx()
+        model: Any = None if loaded.fine_tuned is None else loaded.fine_tuned.model
+        if model is not None and model.vectors is not None and model.vectors.num_texts == 2:
+            raise InputError(
+                f"{loaded.name} encodes the two texts of a pair separately and compares their vectors, which the "
+                "format onnx has no inputs for; train with --no-baseline and without --frozen"
+            )
         if loaded.fine_tuned is not None and any(option is not None for option in options):
             raise InputError(
                 f"{loaded.name} is fine-tuned and exports logits; pooling, normalize and max_length are for "

@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from regard.inference.embedding.engine import EmbeddingEngine
 from regard.models.family import can
 from regard.nn.masks import Padded
+from regard.nn.pooling import pool_padded
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.inputs import InputSequence
@@ -54,7 +55,7 @@ class PaddedEncoder(nn.Module):
         hidden: Tensor = self.encoder(input_ids, Padded(mask), token_type_ids)
         if self.pooling is None:
             return (hidden,)
-        pooled = _pool(hidden, mask[..., None], self.pooling)
+        pooled = pool_padded(hidden, mask[..., None], self.pooling)
         return hidden, F.normalize(pooled, dim=-1) if self.normalize else pooled
 
 
@@ -73,7 +74,11 @@ class PaddedTask(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         segments = None if token_type_ids is None else token_type_ids.flatten(0, -2)
-        hidden = self.model.encoder(input_ids.flatten(0, -2), Padded(attention_mask.bool().flatten(0, -2)), segments)
+        mask = attention_mask.bool().flatten(0, -2)
+        hidden = self.model.encoder(input_ids.flatten(0, -2), Padded(mask), segments)
+        if self.model.vectors is not None:
+            pooled = pool_padded(hidden, mask[..., None], self.model.vectors.pooling)
+            return self.arrange(self.model.head(pooled[:, None])[:, None], input_ids)
         return self.arrange(self.model.head(hidden[:, :1] if self.task.pooled else hidden), input_ids)
 
     def arrange(self, logits: Tensor, input_ids: Tensor) -> tuple[Tensor, ...]:
@@ -145,12 +150,3 @@ def pad_inputs(encoder: Any, sequences: Sequence[InputSequence]) -> dict[str, Te
         )
         for name in input_names(encoder)
     }
-
-
-def _pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
-    """The vectors (B, W) of hidden states (B, T, W) with a mask (B, T, 1)."""
-    if pooling == "cls":
-        return hidden[:, 0]
-    if pooling == "max":
-        return hidden.masked_fill(~mask, float("-inf")).amax(1)
-    return hidden.masked_fill(~mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)

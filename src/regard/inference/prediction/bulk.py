@@ -40,11 +40,11 @@ from regard.tasks.prediction.table import PredictionTable
 from regard.tasks.task import Task
 
 
-def check(output: Path) -> None:
+def check(output: Path, *, force: bool = False) -> None:
     """Refuse an output that could not be written, before anything else is done."""
     if is_part_folder(output):
         return check_folder(output)
-    check_output(output, outputs.WRITERS)
+    check_output(output, outputs.WRITERS, force=force)
 
 
 def predict_file(
@@ -56,6 +56,7 @@ def predict_file(
     settings: dict[str, object],
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
+    force: bool = False,
     page: bool = False,
     devices: Sequence[str] | None = None,
     cluster: RayCluster | None = None,
@@ -71,7 +72,7 @@ def predict_file(
     With several `devices`, by default those of the loaded model, shards are computed in one process per device, if the
     model is read from a folder. With a `cluster` Ray's workers compute them.
     """
-    check(output)
+    check(output, force=force)
     folder = storage.normalize(output) if is_part_folder(output) else None
     table = PredictionTable(model.task, inputs.kept, lines=inputs.has_lines)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=spool_folder(output)) as spool:
@@ -113,20 +114,24 @@ def predict_file(
                 output,
                 record,
                 compute,
-                lambda blocks: outputs.write(output, blocks, columns, count=rows.count),
+                lambda path, blocks: outputs.write(path, blocks, columns, count=rows.count),
+                force=force,
                 **running,
             )
+        skipped, note = inputs.skipped
         result = PredictResult(
             model=loaded.name,
             task=model.task.name,
             rows=rows.count,
             **outcome.totals,
+            skipped=skipped,
             output=output if folder is None else folder,
             resumed=outcome.resumed,
             seconds=outcome.seconds,
             predictions=[],
         )
         result._already_done, result._fine_tuned, result._table = outcome.already_done, model, table
+        result._skipped_note = note
         if page:
             examples = list(islice((row for row in rows.read() if row.example is not None), PAGE_EXAMPLES))
             predictions, _ = drain(predict_rows(model, examples))

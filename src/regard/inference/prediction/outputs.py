@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.files.disk import replace_file
 from regard.inference.bulk.outputs import expect_rows, import_pyarrow
 from regard.inference.bulk.shards import Reader, unpack_json
 from regard.tasks.task import ColumnKind
@@ -24,9 +23,8 @@ Columns = Mapping[str, CellKind]
 
 
 def write(path: Path, blocks: Reader, columns: Columns, *, count: int) -> None:
-    """Write all rows of the blocks to `path`: whole or not at all."""
-    with replace_file(path) as temporary:
-        WRITERS[path.suffix](temporary, blocks, columns, count)
+    """Write all rows of the blocks to `path`."""
+    WRITERS[path.suffix](path, blocks, columns, count)
 
 
 def kind_of_cells(kind: CellKind | None, value: object) -> CellKind | None:

@@ -9,9 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.checkpoints.loaded_model import LoadedModel
+from regard.data.files import refuse_file_name, refuse_output_in_input
 from regard.data.labels import is_missing
 from regard.data.readers import TableOptions
 from regard.data.rows import Row, open_rows
+from regard.data.text_inputs import read_items
 from regard.errors import InputError, suggest
 from regard.events import Event, Note, drain
 from regard.inference.search.documents import IndexedText
@@ -141,11 +143,13 @@ def index(
 ) -> Index:
     """Embed texts and return an index of them that can be searched: `regard.index(texts).search("a query")`.
 
-    `source`: a list of texts, a Series, a DataFrame, or a file as `regard index` reads it. `output`: the folder of the
-    index; without one it is kept in a temporary folder until `Index.save`. `columns`: the column of the texts, by
-    default inferred. `keep`: other columns that results carry, or "all". `id`: the column of ids, by default the row's
-    number. `missing`: what happens to rows without a text: "keep" and "skip" leave them out, "error" refuses them.
+    `source`: a list of texts, a Series, a DataFrame, or the path of a file as `regard index` reads it. `output`: the
+    folder of the index; without one it is kept in a temporary folder until `Index.save`. `columns`: the column of the
+    texts, by default inferred. `keep`: other columns that results carry, or "all". `id`: the column of ids, by default
+    the row's number. `missing`: what happens to rows without a text: "keep" and "skip" leave them out, "error" refuses
+    them.
     """
+    _check_source(source)
     table = _table(columns, missing)
 
     def load(name: str | None) -> LoadedModel:
@@ -155,6 +159,8 @@ def index(
     if output is None:
         found, _ = drain(temporary_index(source, load, **options), on_event)
         return found
+    if isinstance(source, str | os.PathLike):
+        refuse_output_in_input(output, source)
     loaded: list[LoadedModel] = []
 
     def load_once(name: str | None) -> LoadedModel:
@@ -178,6 +184,7 @@ def add_to_index(
     on_event: Callable[[Event], object] | None,
 ) -> int:
     """`Index.add`."""
+    _check_source(source)
     events = index_events(
         source,
         index.folder,
@@ -190,6 +197,12 @@ def add_to_index(
     added, _ = drain(events, on_event)
     index.reopen()
     return added
+
+
+def _check_source(source: Any) -> None:
+    if isinstance(source, str):
+        refuse_file_name(source)
+        read_items(source)  # which refuses a string
 
 
 def _load(model: str | os.PathLike[str] | LoadedModel | tuple[Any, Any], device: str) -> LoadedModel:

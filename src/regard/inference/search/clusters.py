@@ -20,6 +20,7 @@ from regard.inference.search.documents import IndexedText
 from regard.inference.search.exact import blocks
 from regard.inference.search.index import Index
 from regard.inference.search.results import add_columns, column_names, one_line
+from regard.inference.search.stop_words import STOP_WORDS
 from regard.render.result import Result, Table
 from regard.wording import count_of
 
@@ -27,7 +28,8 @@ MAX_ITERATIONS = 100
 TOLERANCE = 1e-4  # of the mean variance, by which centers may still move: as in scikit-learn
 RESTARTS = 3
 CENTRAL_TEXTS = 3
-NUM_WORDS = 8
+NUM_WORDS, MIN_WORDS = 8, 3  # of a cluster
+MIN_RATIO = 1.5  # of a word's frequency in a cluster to that in the others
 SAMPLE = 5000  # rows that choose the number of clusters
 CHOICES = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50)
 
@@ -74,7 +76,10 @@ class ClusterResult(Result):
 
     def to_text(self) -> str:
         clusters = count_of(self.num_clusters, "cluster")
-        lines = [f"{count_of(self.rows, 'text')} in {clusters}, silhouette {self.silhouette:.3f}"]
+        lines = [
+            f"{count_of(self.rows, 'text')} in {clusters}: the words that distinguish each, and the texts nearest to "
+            f"its center. Silhouette {self.silhouette:.2f} (1: clearly separated, 0: not)."
+        ]
         for one in self.clusters:
             lines += ["", f"cluster {one.cluster}, {count_of(one.size, 'text')}: {', '.join(one.words)}"]
             lines += [f"  {one_line(text)}" for text in one.texts]
@@ -110,19 +115,18 @@ def find_clusters(
     numbers[order] = np.arange(num_clusters)
     labels, centers = numbers[fitted.labels], fitted.centers[torch.from_numpy(order)]
     scores = (vectors * torch.nn.functional.normalize(centers, dim=1)[torch.from_numpy(labels)]).sum(1).numpy()
-    members, counts = [], [Counter[str]() for _ in order]
+    members = []
     for (_, one), label, score in zip(index.documents(), labels.tolist(), scores.tolist(), strict=True):
         members.append(
             ClusterMember(id=one.id, row=one.row, cluster=label, score=score, text=one.text, columns=one.columns)
         )
-        counts[label].update(words_of(one.text))
-    words = characteristic_words(counts)
+    by_center = np.lexsort((-scores, labels))  # cluster by cluster, the most central texts first
+    central_rows = np.split(by_center, np.searchsorted(labels[by_center], np.arange(1, num_clusters)))
+    words = characteristic_words([[words_of(members[row].text) for row in rows] for rows in central_rows])
     clusters = []
-    for number in range(num_clusters):
-        rows = np.flatnonzero(labels == number)
-        central = rows[np.argsort(-scores[rows], kind="stable")]
+    for number, central in enumerate(central_rows):
         texts = list(dict.fromkeys(members[row].text for row in central[: 10 * CENTRAL_TEXTS]))[:CENTRAL_TEXTS]
-        clusters.append(Cluster(cluster=number, size=len(rows), words=words[number], texts=texts))
+        clusters.append(Cluster(cluster=number, size=len(central), words=words[number], texts=texts))
     empty = [
         ClusterMember(id=one.id, row=one.row, cluster=None, score=None, text="", columns=one.columns)
         for one in without_text
@@ -250,21 +254,30 @@ def silhouette(vectors: Tensor, centers: Tensor, labels: NDArray[np.int64]) -> f
     return total / len(vectors)
 
 
-def characteristic_words(counts: list[Counter[str]], num_words: int = NUM_WORDS) -> list[list[str]]:
+def characteristic_words(clusters: Sequence[Sequence[Sequence[str]]], num_words: int = NUM_WORDS) -> list[list[str]]:
     """Words by class-based TF-IDF (Grootendorst, 2022): sqrt(tf(word, class)) * ln(1 + mean length / tf(word)).
 
-    The root lowers words that are frequent everywhere; words that are rarer here than in all texts are left out.
+    `clusters` are the words of the texts of each cluster, the most central text first; words of equal weight keep that
+    order. The root lowers words that are frequent everywhere. Stop words are left out, and words that are hardly more
+    frequent here than in the other clusters. Words of a single text are used if there are not enough others.
     """
-    frequency: Counter[str] = Counter()
-    for one in counts:
-        frequency.update(one)
+    counts = [Counter(word for text in cluster for word in text) for cluster in clusters]
+    frequency = sum(counts, Counter[str]())
     mean = frequency.total() / max(len(counts), 1)
     found = []
-    for one in counts:
+    for one, cluster in zip(counts, clusters, strict=True):
+        elsewhere = MIN_RATIO / max(frequency.total() - one.total(), 1)
         weights = {
             word: math.sqrt(count / one.total()) * math.log(1 + mean / frequency[word])
             for word, count in one.items()
-            if count * frequency.total() > frequency[word] * one.total() and not word.isdigit()
+            if count / one.total() > elsewhere * (frequency[word] - count) and not _is_stop_word(word)
         }
-        found.append(sorted(weights, key=lambda word: (-weights[word], word))[:num_words])
+        texts = Counter(word for text in cluster for word in set(text))
+        words = sorted(weights, key=lambda word: -weights[word])
+        shared = [word for word in words if texts[word] > 1][:num_words]
+        found.append(shared if len(shared) >= MIN_WORDS else sorted(words, key=lambda w: texts[w] < 2)[:MIN_WORDS])
     return found
+
+
+def _is_stop_word(word: str) -> bool:
+    return word.isdigit() or (len(word) == 1 and word.isascii()) or word in STOP_WORDS

@@ -60,15 +60,20 @@ class DuplicatesResult(Result):
     groups: list[DuplicateGroup]
 
     def to_text(self) -> str:
+        cosine = f"cosine similarity of {self.threshold:g} or more"
+        if not self.groups:
+            return f"No near-duplicates among {count_of(self.rows, 'text')}: no two have a {cosine}."
+        groups, first = count_of(len(self.groups), "group"), "the" if len(self.groups) == 1 else "each"
         lines = [
-            f"{count_of(self.rows, 'text')}: {count_of(len(self.groups), 'group')} of near-duplicates with "
-            f"{self.duplicates:,} more than one text each needs (cosine of {self.threshold:g} or more)"
+            f"{groups} of texts that say nearly the same (each has a {cosine} to another text of its group). Keeping "
+            f"the first text of {first} group removes {self.duplicates:,} of {count_of(self.rows, 'text')}."
         ]
         for number, group in enumerate(self.groups[:MAX_GROUPS], 1):
             lines += ["", f"group {number}, {count_of(len(group.members), 'text')}"]
-            lines += [f"{one.score:8.4f}  {one.id!s:>6}  {one_line(one.text)}" for one in group.members[:5]]
+            lines += [f"  similarity  {'id':>6}  text (similarity to the first of its group)"] if number == 1 else []
+            lines += [f"{one.score:12.4f}  {one.id!s:>6}  {one_line(one.text)}" for one in group.members[:5]]
             if len(group.members) > 5:
-                lines.append(f"          and {len(group.members) - 5:,} more")
+                lines.append(f"              and {len(group.members) - 5:,} more")
         if len(self.groups) > MAX_GROUPS:
             lines += ["", f"and {len(self.groups) - MAX_GROUPS:,} more groups; --output writes all of them"]
         return "\n".join(lines)

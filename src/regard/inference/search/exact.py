@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from regard.cancellation import check_cancelled
+
 Vectors = NDArray[np.float32]  # (N, W)
 Positions = NDArray[np.int64]
 
@@ -62,7 +64,10 @@ def rescore(query: Vectors, vectors: Vectors, positions: Positions, top: int) ->
 
 
 def blocks(count: int, size: int = BLOCK_SIZE) -> Iterator[slice]:
-    return (slice(start, min(start + size, count)) for start in range(0, count, size))
+    """Slices of at most `size` rows. Each is a check whether the computation is cancelled."""
+    for start in range(0, count, size):
+        check_cancelled()
+        yield slice(start, min(start + size, count))
 
 
 def _candidates(queries: torch.Tensor, vectors: Vectors, count: int, deleted: Positions | None) -> list[Positions]:

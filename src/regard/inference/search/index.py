@@ -429,7 +429,7 @@ def add_documents(
         options: Any = {"layers": chosen.layers, "pooling": chosen.pooling, "max_length": chosen.max_length}
         options |= {"long": chosen.long, "shard_size": SHARD_SIZE}
         result = yield from embed_events(
-            DocumentTexts(documents), adding / VECTORS, load_checked, normalize=True, **options
+            DocumentTexts(documents), adding / VECTORS, load_checked, normalize=True, force=True, **options
         )
         approximate = approximate or (existing is not None and existing.approximate)
         files = yield from finish_segment(adding, approximate=approximate)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from pathlib import Path
 
 import tokenizers
@@ -59,6 +60,24 @@ class Subwords:
         """The ids of texts to translate, with an end token."""
         suffix = (_role(self.source, "eos"),) if self.source_suffix is None else self.source_suffix
         return [[*self.source_prefix, *ids, *suffix] for ids in _ids(self.source, texts)]
+
+    def unknown_characters(self, text: str) -> list[str]:
+        """The characters of a source, or else its words, that the source vocabulary does not have.
+
+        Byte-level BPE reads any character, but one that is in none of its tokens is only bytes.
+        """
+        tokenizer = self.source
+        if tokenizer.unk_token_id is None or tokenizer.unk_token_id == tokenizer.eos_token_id:
+            return [character for character in text if not (character.isspace() or character in self._characters)]
+        if tokenizer.unk_token_id not in _ids(tokenizer, [text])[0]:
+            return []
+        parts = [*dict.fromkeys("".join(text.split())), *text.split(), text]
+        return [part for part, ids in zip(parts, _ids(tokenizer, parts), strict=True) if tokenizer.unk_token_id in ids]
+
+    @cached_property
+    def _characters(self) -> frozenset[str]:
+        tokens = (self.source.decode([token], skip_special_tokens=False) for token in range(self.source.size))
+        return frozenset("".join(tokens)) - {"\ufffd"}  # which stands for a part of a character
 
     def text_positions(self, source: Sequence[int]) -> slice:
         """Where the text is in the ids of a source, without prefix and suffix."""

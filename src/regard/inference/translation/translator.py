@@ -27,13 +27,22 @@ from regard.events import drain
 from regard.files.json_files import json_bytes, read_json
 from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
 from regard.inference.generation.decoder import as_decoder, reuse_packed_weights
-from regard.inference.translation.language import LANGUAGE, LanguageProfile
 from regard.inference.translation.languages import with_languages
+from regard.inference.translation.sentences import (
+    SourceCount,
+    SourceSentence,
+    TranslatedSentence,
+    is_short,
+    join_translations,
+    source_texts,
+    split_source,
+)
 from regard.inference.translation.subwords import Subwords, word_indices
 from regard.models.family import can, describe_model
 from regard.nn.masks import Padded
 from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
+from regard.text.language import LANGUAGE, LanguageProfile
 
 if TYPE_CHECKING:
     from regard.checkpoints.models import Models
@@ -41,13 +50,15 @@ if TYPE_CHECKING:
 
 TranslationModel = Any  # a model with the capability "translation"
 BUDGET = 8192  # tokens per batch, times the number of beams
+MAX_LENGTH = 200  # tokens of a sentence, if the folder does not say how many training covered
 
 
 @dataclass(frozen=True)
 class Translation:
     """A translation. Translations of a text are ranked by `score`; `log_probability` is the sum over the tokens.
 
-    If it is not `finished`, it was truncated at about twice the length of its source.
+    If it is not `finished`, it was truncated at about twice the length of its source. Each of the `sentences` was
+    translated by itself; the score of the whole is the mean of theirs.
     """
 
     text: str
@@ -55,21 +66,27 @@ class Translation:
     log_probability: float
     score: float
     finished: bool
+    sentences: tuple[TranslatedSentence, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Translator:
-    """A translation model, its subwords, and the attention heads that define alignments."""
+    """A translation model, its subwords, and the attention heads that define alignments.
+
+    Sentences of more than `max_length` tokens, which training did not cover, are translated in parts.
+    """
 
     model: TranslationModel
     subwords: Subwords
     alignment_heads: AlignmentHeads
     language: LanguageProfile | None = None  # of the sources, if it is known
+    max_length: int = MAX_LENGTH
 
-    def language_note(self, texts: Sequence[str]) -> str | None:
-        """A warning if some of the texts are not in the language that the translator reads."""
-        foreign = [] if self.language is None else [n for n, text in enumerate(texts) if not self.language.fits(text)]
-        return None if self.language is None else self.language.note(foreign, count=len(texts))
+    def source_notes(self, text: str) -> list[str]:
+        """Warnings if sentences are not in the language that the translator reads, or have unknown characters."""
+        count = SourceCount(self)
+        count.add(text, self.split(text))
+        return count.notes()
 
     @property
     def device(self) -> torch.device:
@@ -80,7 +97,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """The translations of each text, best first; without a beam, the greedy one. A blank text gives "".
 
-        A trace records non-blank texts, all in one batch, and numbers its rows by their index in `texts`.
+        Every sentence is translated by itself. A trace records all of them in one batch, and numbers its rows by
+        their index among the sentences of all texts, of which a blank text is one.
         """
         return drain(self.translate_steps(texts, beam=beam, trace=trace))
 
@@ -88,25 +106,56 @@ class Translator:
         self, texts: Sequence[str], *, beam: Beam | None = None, trace: Trace | None = None
     ) -> Generator[int, None, list[list[Translation]]]:
         """Translate; yields the number of newly finished texts."""
-        translations: list[list[Translation]] = [[Translation("", (), 0.0, 0.0, True)] for _ in texts]
-        indices = [index for index, text in enumerate(texts) if text.strip()]
-        yield len(texts) - len(indices)
-        sources = self.subwords.encode_sources([texts[index] for index in indices])
+        split = [self.split(text) for text in texts]
+        missing = [len(sentences) for sentences in split]
+        owners = [index for index, sentences in enumerate(split) for _ in sentences]
+        yield missing.count(0)
+        sources = self.subwords.encode_sources(
+            [part for text, sentences in zip(texts, split, strict=True) for part in source_texts(text, sentences)]
+        )
+        found: list[list[Hypothesis]] = [[] for _ in sources]
         groups = group_by_token_budget([len(ids) for ids in sources], BUDGET // (beam.num_beams if beam else 1))
         if trace is not None:
-            trace.set_row_numbers(indices)
-            beam, groups = beam or Beam(num_beams=1), [list(range(len(indices)))] if indices else []
+            blank = [not sentences for sentences in split for _ in sentences or " "]
+            trace.set_row_numbers([row for row, is_blank in enumerate(blank) if not is_blank])
+            beam, groups = beam or Beam(num_beams=1), [list(range(len(sources)))] if sources else []
         with reuse_packed_weights():
             for group in groups:
                 results = self._search([sources[row] for row in group], beam, trace)
                 for row, hypotheses in zip(group, results, strict=True):
-                    translations[indices[row]] = [self._translation(hypothesis) for hypothesis in hypotheses]
-                yield len(group)
-        return translations
+                    found[row] = hypotheses
+                    missing[owners[row]] -= 1
+                yield sum(missing[index] == 0 for index in {owners[row] for row in group})
+        rows = iter(zip(sources, found, strict=True))
+        return [
+            self._join(text, sentences, [next(rows) for _ in sentences])
+            for text, sentences in zip(texts, split, strict=True)
+        ]
+
+    def split(self, text: str) -> list[SourceSentence]:
+        """What is translated at once: sentences, and the parts of those that are longer than training covered."""
+        return split_source(text, lambda part: len(self.subwords.encode_sources([part])[0]) <= self.max_length)
 
     def align(self, text: str, ids: Sequence[int]) -> Alignment:
         """Align a text with a translation, given by its ids; it need not be the model's own."""
         return align(self.model, self.subwords, text, ids, alignment_heads=self.alignment_heads)
+
+    def align_sentences(self, text: str, translation: Translation) -> Alignment:
+        """Align the sentences of a text with their translations; words are numbered through the whole text."""
+        parts = [
+            self.align(part, sentence.ids)
+            for part, sentence in zip(source_texts(text, translation.sentences), translation.sentences, strict=True)
+        ] or [self.align(text, translation.ids)]
+        before, width = 0, sum(len(part.source) for part in parts)
+        joined = Alignment([], [], [], [])
+        for part in parts:
+            after = width - before - len(part.source)
+            joined.source.extend(part.source)
+            joined.target.extend(part.target)
+            joined.weights.extend([[0.0] * before + row + [0.0] * after for row in part.weights])
+            joined.outside.extend(part.outside)
+            before += len(part.source)
+        return joined
 
     def encode_translation(self, translation: str) -> list[int]:
         """The ids of any translation, for `align`."""
@@ -124,9 +173,49 @@ class Translator:
             decoder, batch.ids, batch.layout, beam=beam, end=end, max_new_tokens=max_new_tokens, trace=trace
         )
 
-    def _translation(self, hypothesis: Hypothesis) -> Translation:
-        text = self.subwords.decode(hypothesis.ids)
-        return Translation(text, hypothesis.ids, hypothesis.log_probability, hypothesis.score, hypothesis.finished)
+    def _join(
+        self, text: str, sentences: Sequence[SourceSentence], rows: Sequence[tuple[list[int], list[Hypothesis]]]
+    ) -> list[Translation]:
+        """The best translations of a text, by the mean score of its sentences."""
+        choices: list[tuple[float, tuple[Hypothesis, ...]]] = [(0.0, ())]
+        for _, hypotheses in rows:
+            longer = [(total + one.score, (*before, one)) for total, before in choices for one in hypotheses]
+            choices = sorted(longer, key=lambda choice: -choice[0])[: len(hypotheses)]
+        return [
+            self._translation(text, sentences, [source for source, _ in rows], hypotheses, total / max(len(rows), 1))
+            for total, hypotheses in choices
+        ]
+
+    def _translation(
+        self,
+        text: str,
+        sentences: Sequence[SourceSentence],
+        sources: Sequence[list[int]],
+        hypotheses: Sequence[Hypothesis],
+        score: float,
+    ) -> Translation:
+        joined, targets = join_translations(text, sentences, [self.subwords.decode(one.ids) for one in hypotheses])
+        translated = [
+            TranslatedSentence(
+                source=sentence[:2],
+                target=target,
+                ids=one.ids,
+                log_probability=one.log_probability,
+                score=one.score,
+                finished=one.finished,
+                cut=sentence.cut,
+                short=is_short(len(source), len(one.ids)),
+            )
+            for sentence, source, target, one in zip(sentences, sources, targets, hypotheses, strict=True)
+        ]
+        return Translation(
+            text=joined,
+            ids=tuple(token for one in hypotheses for token in one.ids),
+            log_probability=sum(one.log_probability for one in hypotheses),
+            score=score,
+            finished=all(one.finished for one in hypotheses),
+            sentences=tuple(translated),
+        )
 
 
 def save_translator(translator: Translator, folder: Path, *, files: Mapping[str, bytes] | None = None) -> None:
@@ -136,6 +225,7 @@ def save_translator(translator: Translator, folder: Path, *, files: Mapping[str,
         "task": "translate",
         "joint": translator.subwords.joint,
         "alignment": {"layer": heads.layer - 1, "heads": heads.heads},  # from 0, as in the names of the weights
+        "max_length": translator.max_length,
     }
     contents = {**translator.subwords.files(), **(files or {}), TRANSLATION: json_bytes(document)}
     if translator.language is not None:
@@ -178,6 +268,7 @@ def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.devic
     folder = require_translator(name_or_path)
     is_own = (folder / TRANSLATION).is_file()
     chosen_heads = _read_alignment_heads(folder / TRANSLATION) if is_own else None
+    max_length = _read_max_length(folder / TRANSLATION) if is_own else MAX_LENGTH
     model, subwords = as_translation_model(read_model(folder)), Subwords.open(folder)
     alignment_heads = chosen_heads or default_alignment_heads(model)
     for side, rows, size in zip(
@@ -187,7 +278,8 @@ def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.devic
             raise InputError(
                 f"{folder}: the model has {rows:,} {side} tokens and the tokenizer {size:,}; copy the folder again"
             )
-    translator = Translator(model.to(device).eval(), subwords, alignment_heads, LanguageProfile.open(folder))
+    language = LanguageProfile.open(folder)
+    translator = Translator(model.to(device).eval(), subwords, alignment_heads, language, max_length)
     return translator if is_own else with_languages(translator)
 
 
@@ -201,6 +293,15 @@ def _read_alignment_heads(path: Path) -> AlignmentHeads:
         f'{path}: alignment is {str(alignment)[:60]}; expected {{"layer": 1, "heads": [0, 1]}}: copy the folder again, '
         "or train again"
     )
+
+
+def _read_max_length(path: Path) -> int:
+    length = read_json(path).get("max_length", MAX_LENGTH)
+    if type(length) is not int or length < 2:
+        raise InputError(
+            f"{path}: max_length is {str(length)[:60]}; expected a number of tokens: copy the folder again"
+        )
+    return length
 
 
 def as_translation_model(model: nn.Module) -> TranslationModel:

@@ -30,6 +30,7 @@ from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM, find_blanks
 from regard.interpret.attention.maps import display_token
 from regard.models.family import can, describe_model, family_name
 from regard.nn.masks import Padded
+from regard.nn.pooling import pool_padded
 from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
@@ -387,6 +388,11 @@ def task_probe(fine_tuned: FineTunedModel, text: str, second: str | None = None,
             f"expected a fine-tuned BERT or GPT that does one of {names}; this is "
             f"{describe_model(model.encoder)} model for {name}"
         )
+    if model.vectors is not None and model.vectors.num_texts == 2:
+        raise InputError(
+            "this model encodes the two texts of a pair separately and compares their vectors, and evidence is shown "
+            "for models that read a pair as one sequence; train with --no-baseline and without --frozen"
+        )
     rows, encoder, tokenizer = fine_tuned.input_builder, model.encoder, fine_tuned.tokenizer
     assert isinstance(rows, InputBuilder)
     assert tokenizer is not None
@@ -394,9 +400,13 @@ def task_probe(fine_tuned: FineTunedModel, text: str, second: str | None = None,
     item = _item(fine_tuned, rows, example)
     row = item.sequences[0]
     # Counted from the end, so that it is still the last token when tokens are removed.
-    read_at = [-1] if task.pooled and rows.causal else row.positions
+    read_at = [-1] if task.pooled and rows.causal and model.vectors is None else row.positions
 
     def read(hidden: Tensor) -> Tensor:
+        if model.vectors is not None:
+            everything = hidden.new_ones((*hidden.shape[:2], 1), dtype=torch.bool)
+            pooled: Tensor = model.head(pool_padded(hidden, everything, model.vectors.pooling)[:, None])[:, None]
+            return pooled
         logits: Tensor = model.head(hidden if read_at is None else hidden[:, read_at])
         return logits.transpose(1, 2) if task.softmax_over_tokens else logits
 

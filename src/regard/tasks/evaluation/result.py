@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, PrivateAttr
 
 from regard.errors import InputError
-from regard.files.disk import atomic_write
+from regard.files.output_file import replace_output
 from regard.render.result import Result, Table, round_floats
 from regard.tasks.evaluation.parts import (
     Calibration,
@@ -124,9 +124,13 @@ class EvaluationResult(EvaluationFields, Result):
 
         return pandas.DataFrame([_record(error) for error in self._all_errors])
 
-    def save_errors(self, path: str | os.PathLike[str]) -> None:
-        """Write all errors, the worst first, to a CSV or JSONL file, which appears whole or not at all."""
-        atomic_write(path, self.errors_file(Path(path).suffix.lower()))
+    def save_errors(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write all errors, the worst first, to a CSV or JSONL file, which appears whole or not at all.
+
+        A file that Regard did not write is replaced only with `force`.
+        """
+        with replace_output(path, force=force) as temporary:
+            temporary.write_bytes(self.errors_file(Path(path).suffix.lower()))
 
     def errors_file(self, suffix: str) -> bytes:
         """The content of a file of all errors."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from regard.data.example_images import example_images
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
-from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, display_name, is_rereadable, read_all_lines
+from regard.data.files import STANDARD_INPUT, display_name, is_file_name, is_rereadable, read_all_lines
 from regard.data.readers import RecordList, TableOptions, holds_images
 from regard.data.readers.records import open_records
 from regard.data.readers.tables import SAMPLE, Missing
@@ -22,10 +22,6 @@ from regard.errors import InputError, suggest
 from regard.tasks.task import Task
 
 ALL = "all"  # columns
-FILE_SUFFIXES = (
-    *(".csv", ".tsv", ".tab", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".pq", ".conll"),
-    *COMPRESSED_SUFFIXES,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,8 @@ class InputRow:
 class PredictionInput:
     """Rows that can be read once. `reopen` reads them again, `rereadable` says whether another process could.
 
-    `kept` are the columns that are copied to the output; `description` says how the input was read.
+    `kept` are the columns that are copied to the output; `description` says how the input was read. `reader` counts the
+    rows that are `skipped`.
     """
 
     name: str
@@ -57,6 +54,12 @@ class PredictionInput:
     unit: str = "line"
     has_lines: bool = False
     typed: bool = False  # one example in an argument
+    reader: RowReader | None = None  # of rows that are skipped if they have no text
+
+    @property
+    def skipped(self) -> tuple[int, str | None]:
+        """How many of the rows that were read were skipped, and a sentence about them."""
+        return (0, None) if self.reader is None else (self.reader.num_missing, self.reader.missing_note("skip"))
 
     def location(self, row: InputRow) -> str:
         return f"{self.name} {self.unit} {row.line}" if row.line is not None else f"{self.name} row {row.number}"
@@ -102,16 +105,6 @@ def open_input(
         return open_rows(source, table, num_texts=_num_texts(task, names), names=names)
 
     return _of_rows(task, open_again, keep, table.missing)
-
-
-def is_file_name(source: str) -> bool:
-    """Whether an argument that may be a file or a text is a file.
-
-    It exists, or it looks like one: it has the suffix of a table, or a path separator and no blanks.
-    """
-    if source == STANDARD_INPUT or os.path.exists(source):
-        return True
-    return source.lower().endswith((*FILE_SUFFIXES,)) or (os.sep in source and not any(map(str.isspace, source)))
 
 
 def _open_file(
@@ -175,6 +168,7 @@ def _of_rows(
         rereadable,
         reader.unit,
         lines,
+        reader=reader if missing == "skip" else None,
     )
 
 

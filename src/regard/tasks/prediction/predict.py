@@ -68,15 +68,17 @@ def prediction_events(
         all_truncated += truncated
         result_rows += len(group)
         yield Progress(stage="predicting", done=result_rows, total=total, unit="rows")
+    skipped, note = inputs.skipped
     result = PredictResult(
         model=name or model.name,
         task=model.task.name,
         rows=result_rows,
         blank=blank,
+        skipped=skipped,
         truncated=all_truncated,
         predictions=[],
     )
-    result._fine_tuned, result._first = model, first
+    result._fine_tuned, result._first, result._skipped_note = model, first, note
     result._table = PredictionTable(model.task, inputs.kept, lines=inputs.has_lines)
     return result
 

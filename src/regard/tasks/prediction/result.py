@@ -24,7 +24,8 @@ PAGE_EXAMPLES = 50  # examples that a page shows
 
 class PredictResult(Result):
     """One prediction per row of the input, in order: `row` counts from 0, `line` is that of a file, `kept` the columns
-    that were kept. `blank` rows have no text, and no answer; `truncated` texts were cut to the model's length.
+    that were kept. `blank` rows have no text, and no answer; `skipped` ones are not among the `rows`; `truncated`
+    texts were cut to the model's length.
 
     With an output file the predictions are in there: `resumed` ones by an earlier run.
     """
@@ -36,12 +37,14 @@ class PredictResult(Result):
     task: str
     rows: int
     blank: int = 0
+    skipped: int = 0
     truncated: int = 0
     output: Path | str | None = None
     resumed: int = 0
     seconds: float | None = None
     predictions: list[Prediction]
     _already_done: bool = PrivateAttr(False)  # an earlier run had written the output
+    _skipped_note: str | None = PrivateAttr(None)
     _fine_tuned: Any = PrivateAttr(None)
     _first: list[tuple[Example, Prediction]] = PrivateAttr(default_factory=list)  # what the page shows
     _evidence: list[tuple[list[Any], str]] = PrivateAttr(default_factory=list)  # for these, or why there is none
@@ -77,7 +80,7 @@ class PredictResult(Result):
         return self._table.names, rows
 
     def notes(self) -> list[str]:
-        """What happened to rows that are blank or too long."""
+        """What happened to rows that are blank, skipped or too long."""
         notes = []
         if self._already_done:
             notes.append(
@@ -85,6 +88,8 @@ class PredictResult(Result):
             )
         if self.blank:
             notes.append(f"{count_of(self.blank, 'row')} without a text: no answer there")
+        if self._skipped_note is not None:
+            notes.append(self._skipped_note)
         if self.truncated:
             length = self._fine_tuned.length
             notes.append(f"{count_of(self.truncated, 'text')} had more than {length} tokens and were cut")

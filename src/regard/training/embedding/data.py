@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal, Self
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.labels import is_missing
-from regard.data.readers.roles import columns_of, decide, header_of, numbered
+from regard.data.readers.roles import columns_of, decide, header_of, numbered, renamed_columns
 from regard.data.readers.tables import PAIRS, SAMPLE, SCORES, Table, TableOptions, column_index, fold, open_table
 from regard.data.readers.texts import SKIP_HINT
 from regard.data.rows import RowSource, open_rows
@@ -59,6 +59,19 @@ class TextRows:
     @property
     def kind(self) -> Kind:
         return "scored pairs" if self.scores is not None else KINDS[len(self.columns)]
+
+    def split(self, count: int) -> tuple[TextRows, TextRows]:
+        """The rows without every `count`-th one, and these; equal pairs stay together."""
+        first: dict[tuple[str, ...], int] = {}
+        owner = [first.setdefault(row, index) for index, row in enumerate(zip(*self.columns, strict=True))]
+        parts = []
+        for name, held in (("train", False), ("dev", True)):
+            rows = [index for index in range(len(self)) if (owner[index] % count == count - 1) == held]
+            columns = tuple([column[index] for index in rows] for column in self.columns)
+            scores = None if self.scores is None else [self.scores[index] for index in rows]
+            how = f"{self.description}; {name} part, as no --dev is given"
+            parts.append(replace(self, columns=columns, scores=scores, description=how))
+        return parts[0], replace(parts[1], dropped={})
 
     def digest(self) -> str:
         """A hash of the rows in their order."""
@@ -124,6 +137,7 @@ def read_text_rows(path: str | os.PathLike[str], table: TableOptions | None = No
     roles = ("anchor", "positive", "negative") if score is None else ("first", "second")
     parts = [content.description, *(f"{role} = {name(index)}" for role, index in zip(roles, texts, strict=False))]
     parts += [] if score is None else [f"score = {name(score)}"]
+    parts += renamed_columns(content, names)
     return TextRows(
         tuple(list(column) for column in zip(*rows, strict=True)),
         scores if score is not None else None,

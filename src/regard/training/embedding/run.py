@@ -29,7 +29,7 @@ from regard.events import Note
 from regard.files.disk import replace_file
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.inference.embedding.sentence_transformers import sentence_files
-from regard.known import DEFAULT_MODEL
+from regard.known import DEFAULT_EMBEDDING_MODEL, DEFAULT_MODEL
 from regard.models.family import build, can, family_name, get_family
 from regard.render.result import Table
 from regard.tasks.metrics import value_scores
@@ -45,6 +45,7 @@ from regard.wording import count_of, duration
 
 WORK, CHECKPOINTS = "work", "checkpoints"
 TARGETS = "targets.npy"
+MIN_SPLIT = 20  # scored pairs from which on a tenth is held out
 CANDIDATES = 1024  # rows whose similarities are computed at once
 
 
@@ -65,7 +66,12 @@ class EmbeddingReport(RunReport):
         outcome = self.outcome
         cost = f"{outcome.steps:,} steps, {outcome.tokens:,} tokens in {duration(outcome.seconds)}"
         lines = [f"{self.output}: {self.parameters:,} parameters, {self.objective}, {cost}"]
-        return "\n".join([*lines, *(["dev " + "  ".join(describe_scores(outcome.scores))] if outcome.scores else [])])
+        if outcome.start:
+            lines.append("dev before training " + "  ".join(describe_scores(outcome.start)))
+        if outcome.scores:
+            kept = ", the model before training is kept: no epoch was better" if not outcome.epoch else ""
+            lines.append("dev " + "  ".join(describe_scores(outcome.scores)) + kept)
+        return "\n".join(lines)
 
     def to_table(self) -> Table:
         names = list(self.outcome.scores)
@@ -77,7 +83,7 @@ def train_embedder(
     train: TextRows,
     dev: TextRows | None = None,
     *,
-    model: str | os.PathLike[str] = DEFAULT_MODEL,
+    model: str | os.PathLike[str] | None = None,
     teacher: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str],
     config: EmbeddingConfig | None = None,
@@ -88,14 +94,20 @@ def train_embedder(
     """Train a sentence-embedding model from `model` on rows of texts and write it to `output`.
 
     Pairs and triplets are trained with in-batch negatives, scored pairs with CoSENT, and texts with a `teacher`, an
-    embedding model whose vectors are the targets. `dev`, pairs or scored pairs, is evaluated after each epoch.
-    `tensorboard` is a folder.
+    embedding model whose vectors are the targets. `dev`, pairs or scored pairs, is evaluated before training and after
+    each epoch; the start model is kept if no epoch is better. Without `dev`, a tenth of scored pairs is held out.
+    Without a `model`, training starts from regard-embed, or from regard-bert with a teacher. `tensorboard` is a folder.
     """
     refuse_several_processes("regard train embed")
     board = TensorBoardLog.open(tensorboard)
     output, config = Path(output), config or EmbeddingConfig.load()
     device = choose_device(device) if isinstance(device, str) else device
     _check_data(train, dev, teacher)
+    if model is None:
+        model = DEFAULT_EMBEDDING_MODEL if teacher is None else DEFAULT_MODEL
+        yield Note(message=f"model: {model}, as none is given (--model)")
+    if dev is None and train.scores is not None and len(train) >= MIN_SPLIT:
+        train, dev = train.split(10)
     data = {"train": train, **({"dev": dev} if dev is not None else {})}
     for name, rows in data.items():
         yield Note(message=f"{name}: {count_of(len(rows), 'row')} of {rows.path} ({rows.kind}; {rows.description})")
@@ -132,6 +144,10 @@ def train_embedder(
         prepared = _prepare(train, tokenizer, folders.get("teacher"), output / WORK, max_length, device)
         dataset = yield from prepared
         judge = None if dev is None else Evaluation(student, tokenizer, dev, max_length=max_length, device=device)
+        start = None
+        if judge is not None:
+            start = judge()
+            yield Note(message=f"dev before training, {os.fspath(model)}: {'  '.join(describe_scores(start))}")
         trainer = EmbeddingTrainer(
             student,
             dataset,
@@ -146,6 +162,15 @@ def train_embedder(
         steps = None if trainer.budget is not None else trainer.steps
         yield TrainingStarted(steps=steps, examples=len(train), parameters=parameters)
         outcome = yield from trainer.run_interruptible()
+        outcome = replace(outcome, start=start or {})
+        if judge is not None and start is not None and start[judge.main_score] > outcome.scores[judge.main_score]:
+            message = f"training did not improve {judge.main_score} on dev ({outcome.scores[judge.main_score]:.2f}): "
+            if config.training.select == "best":
+                student.load_state_dict(start_model(folders["model"], config)[0].state_dict())
+                outcome = replace(outcome, scores=start, epoch=0.0)
+                yield Note(message=f"{message}the model is kept as it was before training")
+            else:
+                yield Note(message=f"warning: {message}it was {start[judge.main_score]:.2f} before training")
         report = EmbeddingReport(
             output=os.fspath(output),
             model=os.fspath(model),

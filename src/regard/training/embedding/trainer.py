@@ -174,11 +174,12 @@ class EmbeddingOutcome:
     """Scores on dev of the weights that are kept, and the cost of the run."""
 
     scores: dict[str, float]
-    epoch: float  # of the weights that are kept
+    epoch: float  # of the weights that are kept; 0: those before training
     steps: int
     tokens: int
     seconds: float
     history: list[dict[str, float]] = field(default_factory=list)  # scores of each epoch
+    start: dict[str, float] = field(default_factory=dict)  # scores before training
 
 
 class EmbeddingTrainer(EpochTrainer[EmbeddingOutcome]):

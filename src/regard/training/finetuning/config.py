@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
-from regard.settings import SettingsFile, SettingsSection
+from regard.settings import SettingsFile, SettingsSection, SettingsTables
 from regard.training.settings import CHANGEABLE_SETTINGS, RENAMED_SETTINGS, ParallelRunSection
 
 DISTILLATION_DEFAULTS: dict[str, dict[str, object]] = {
     "training": {"num_epochs": 5, "base_learning_rate": 1e-4, "adversarial_epsilon": 0.0}
 }
 
+# Muon's orthogonalization and adversarial passes cost more than small batches: most of the time of a run on few rows.
+FEW_ROWS_DEFAULTS: dict[str, object] = {"optimizer": "adamw", "base_learning_rate": 2e-4, "adversarial_epsilon": 0.0}
+
 
 class FineTuningSection(SettingsSection):
     """The defaults, and those of a task where it has others, are the best of `benchmarks/default_recipe.py`."""
 
     num_epochs: int = Field(default=3, ge=1, le=1 << 20, description="Number of epochs.")
+    min_steps: int = Field(
+        default=60,
+        ge=0,
+        le=1 << 20,
+        description="Epochs are added for few examples until there are so many steps; 0 if num_epochs is given.",
+    )
     batch_size: int = Field(default=32, ge=1, le=1 << 20, description="Examples per step.")
     learning_rate: float = Field(
         default=0.0, ge=0, le=10, description="Peak learning rate; 0: chosen from base_learning_rate and hidden size."
@@ -56,6 +65,9 @@ class FineTuningSection(SettingsSection):
     early_stopping_patience: int = Field(
         default=0, ge=0, le=1 << 20, description="Epochs without improvement before stopping; 0: never."
     )
+    baseline: bool = Field(
+        default=True, description="Also fit a linear model on vectors of texts, and keep the better model."
+    )
     class_weights: Literal["none", "balanced"] | dict[str, Annotated[float, Field(ge=0)]] = Field(
         default="none",
         description='Weights of classes in the loss: "none", "balanced", or {"label" = weight}; 1 for others.',
@@ -89,3 +101,27 @@ class FineTuningConfig(SettingsFile):
     vision: VisionSection = VisionSection()
     training: FineTuningSection = FineTuningSection()
     run: FineTuningRunSection = FineTuningRunSection()
+
+    _given: frozenset[str] = PrivateAttr(frozenset())  # settings of files and of the user, as "section.key"
+
+    def for_few_rows(self) -> Self:
+        """The same with defaults for few rows; what is given stays."""
+        given = {key.removeprefix("training.") for key in self._given}
+        of_optimizer = {"optimizer", "base_learning_rate", "learning_rate"}
+        kept = given | (of_optimizer if given & of_optimizer else set())
+        chosen = {key: value for key, value in FEW_ROWS_DEFAULTS.items() if key not in kept}
+        return self.model_copy(update={"training": self.training.model_copy(update=chosen)})
+
+    @classmethod
+    def load(cls, path: Any = None, *, saved: bool = False, **options: Any) -> Self:
+        given: set[str] = set()
+
+        def fill(document: SettingsTables, origins: Mapping[str, str]) -> None:
+            """Train a number of epochs that was given as it is."""
+            given.update(origins)
+            if "training.num_epochs" in origins:
+                document["training"].setdefault("min_steps", 0)
+
+        config = super().load(path, saved=saved, check=fill, **options)
+        config._given = frozenset(given)
+        return config

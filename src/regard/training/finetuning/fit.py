@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, Never
 
 from regard.data.readers import RecordList, TableOptions
 from regard.device import choose_device
 from regard.errors import InputError, suggest
 from regard.events import drain
-from regard.known import DEFAULT_MODEL
 from regard.settings import toml_value
 from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned
 from regard.tasks.registry import get_task, task_for
@@ -28,7 +27,7 @@ Data = Any  # a DataFrame, a path, or a list of dictionaries or tuples such as (
 
 def fit(
     data: Data,
-    *,
+    *others: Never,
     task: str = "classify",
     text: str | None = None,
     text_pair: str | None = None,
@@ -37,12 +36,13 @@ def fit(
     split: str | None = None,
     limit: int | None = None,
     missing: Literal["error", "skip"] = "error",
-    model: str | os.PathLike[str] = DEFAULT_MODEL,
+    model: str | os.PathLike[str] | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float | None = None,
     max_length: int | None = None,
     frozen: bool | None = None,
+    baseline: bool | None = None,
     early_stopping_patience: int | None = None,
     class_weights: Literal["balanced"] | Mapping[str, float] | None = None,
     loss: LossFunction | None = None,
@@ -74,7 +74,11 @@ def fit(
     missing : "error" or "skip"
         Rows without a text or label are refused, or skipped and counted.
     model : str
-        A model folder, a hub name or a built-in name.
+        A model folder, a hub name or a built-in name. Default: regard-bert; regard-embed for at most 1,000 texts, for
+        regress and with frozen=True.
+    baseline : bool
+        Unless False, a linear model on vectors of the texts is fitted too, and the better one is returned: `report`
+        says which. The vectors are those of regard-embed, and of `model` if it is given.
     epochs, batch_size, learning_rate, max_length, frozen, early_stopping_patience
         Settings; what is not given has the default of the task.
     class_weights : "balanced" or a dictionary
@@ -100,12 +104,18 @@ def fit(
     **settings
         Any other setting of the section [training] of a run's config.toml, such as warmup_ratio=0.06.
     """
+    if others:
+        raise TypeError(
+            f"regard.fit takes the labeled examples as one argument, and {1 + len(others)} were given. Texts and their "
+            "labels: regard.fit(list(zip(texts, labels))). Everything else has a name, such as epochs=3"
+        )
     named = {
         "num_epochs": epochs,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "max_length": max_length,
         "frozen": frozen,
+        "baseline": baseline,
         "early_stopping_patience": early_stopping_patience,
         "class_weights": class_weights,
     }
@@ -125,7 +135,7 @@ def fit(
             task,
             source,
             None if dev is None else _source(dev),
-            model=os.fspath(model),
+            model=None if model is None else os.fspath(model),
             output=folder,
             config=FineTuningConfig.load(overrides=overrides, defaults={"training": kind.training_defaults}),
             table=TableOptions(columns=columns, missing=missing),
@@ -146,7 +156,7 @@ def fit(
 
 def _check_settings(settings: Mapping[str, Any], named: Mapping[str, object]) -> None:
     others = [name for name in FineTuningSection.model_fields if name not in named]
-    parameters = [name for name in fit.__annotations__ if name not in ("settings", "return")]
+    parameters = [name for name in fit.__annotations__ if name not in ("others", "settings", "return")]
     for name in settings:
         if name not in others:
             raise InputError(f"fit has no argument {name!r}; {suggest(name, [*parameters, *others])}")

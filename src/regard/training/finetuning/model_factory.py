@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch
 from regard.tasks.fine_tuned_model import MAX_LENGTH, FineTunedModel
 from regard.tasks.image_classification import ImageClassifier
-from regard.tasks.inputs import InputBuilder
+from regard.tasks.inputs import InputBuilder, VectorSettings
 from regard.tasks.task import LossFunction, Task, TaskInput
 from regard.text import Tokenizer
 from regard.training.finetuning.config import VisionSection
@@ -86,6 +87,9 @@ class ModelFactory:
     """Makes models from a pretrained encoder; each seed gets a new head."""
 
     tokenizer: Tokenizer | None
+    vectors: VectorSettings | None = None  # of a teacher that predicts from vectors
+    folder: Path | None = None  # of the encoder, which may state a pooling
+    language: str = ""  # that the encoder states
 
     def __init__(self, task: Task[Any], encoder: nn.Module, tokenizer: Tokenizer | None, *, length: int) -> None:
         positions: int = getattr(encoder.config, "max_position_embeddings", MAX_LENGTH)
@@ -96,7 +100,9 @@ class ModelFactory:
     def rows(self) -> InputBuilder | ImageProcessor:
         """Converts examples to model inputs."""
         assert self.tokenizer is not None
-        return InputBuilder(self.tokenizer, family=family_name(self.encoder), max_length=self.length)
+        return InputBuilder(
+            self.tokenizer, family=family_name(self.encoder), max_length=self.length, vectors=self.vectors
+        )
 
     def new_model(self, seed: int) -> TaskModel:
         torch.manual_seed(seed)
@@ -109,7 +115,7 @@ class ModelFactory:
         return TaskObjective(model, self.task, loss)
 
     def fine_tuned_model(self, model: TaskModel, *, precision: Precision = "auto") -> FineTunedModel:
-        return FineTunedModel(self.task, model, self.tokenizer, self.length, precision)
+        return FineTunedModel(self.task, model, self.tokenizer, self.length, precision, language=self.language)
 
 
 class ImageModelFactory(ModelFactory):
@@ -164,7 +170,7 @@ class StudentFactory(ModelFactory):
         if not 1 <= layers < depth:
             raise InputError(f"--layers is {layers}; expected fewer layers than the teacher has, 1 to {depth - 1}")
         super().__init__(teacher.task, encoder, teacher.tokenizer, length=length or teacher.length)
-        self.teacher, self.layers = teacher.model, layers
+        self.teacher, self.layers, self.vectors = teacher.model, layers, teacher.model.vectors
 
     def new_model(self, seed: int) -> EncoderWithHead:
         student = copy.deepcopy(self.teacher)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from regard.render.result import Table
 from regard.training.events import count_correct
 from regard.training.learning_curve import curve_lines, curve_markdown
 from regard.training.run_folder import RunReport
+from regard.wording import count_of
 
 Scores = dict[str, float]
 
@@ -28,6 +29,44 @@ class SeedResult:
     steps: int
     history: list[Scores] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+
+
+class BaselineResult(BaseModel):
+    """Fine-tuning compared with a linear model on vectors of `model`; `kept` is the one that is in the folder.
+
+    `scores` have those of both and of the majority class: of a cross-validation in `folds`, or on dev if there are
+    none. `dev` are the baseline's on dev, `others` those of the vectors of other models.
+    """
+
+    model: str
+    kept: Literal["baseline", "fine-tuning"]
+    folds: int
+    metric: str
+    scores: dict[str, Scores]
+    dev: Scores
+    others: dict[str, Scores] = Field(default_factory=dict)
+    strength: float
+
+    def text(self) -> str:
+        how = f"by cross-validation ({count_of(self.folds, 'fold')})" if self.folds else "on dev"
+        kind = "ridge" if self.metric == "spearman" else "logistic"
+        compared = {
+            "fine-tuning": self.scores["fine-tuning"],
+            f"baseline ({kind} regression on vectors of {self.model})": self.scores["baseline"],
+            **{f"on vectors of {name}": scores for name, scores in self.others.items()},
+            "mean" if kind == "ridge" else "majority class": self.scores["majority"],
+        }
+        parts = ", ".join(f"{name} {scores[self.metric]:.2f}" for name, scores in compared.items())
+        kept = f"; the {'baseline' if self.kept == 'baseline' else 'fine-tuned model'} is kept"
+        if not self.beats_majority:
+            kept += ". Neither beats " + ("the mean" if kind == "ridge" else "the majority class")
+            kept += ": the model has learned nothing useful; check the labels or add examples"
+        return f"{self.metric} {how}: {parts}{kept}"
+
+    @property
+    def beats_majority(self) -> bool:
+        majority = self.scores["majority"][self.metric]
+        return max(self.scores[name][self.metric] for name in ("baseline", "fine-tuning")) > majority
 
 
 class FineTuningReport(RunReport):
@@ -46,13 +85,24 @@ class FineTuningReport(RunReport):
     best_seed: int
     beside: dict[str, dict[str, Scores]] = Field(default_factory=dict)
     seeds: list[SeedResult]
+    baseline: BaselineResult | None = None
 
     @property
     def best(self) -> SeedResult:
         return next(result for result in self.seeds if result.seed == self.best_seed)
 
     def to_dict(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", exclude=None if self.beside else {"beside"})
+        absent = {name for name in ("beside", "baseline") if not getattr(self, name)}
+        return self.model_dump(mode="json", exclude=absent)
+
+    @property
+    def keeps_baseline(self) -> bool:
+        return self.baseline is not None and self.baseline.kept == "baseline"
+
+    @property
+    def scores(self) -> Scores:
+        """The scores on dev of the model in the folder; of several seeds, their mean."""
+        return self.baseline.dev if self.baseline is not None and self.keeps_baseline else self.mean
 
     def to_table(self) -> Table:
         names = list(self.mean)
@@ -74,6 +124,9 @@ class FineTuningReport(RunReport):
             rows.append([name, "", *cells, ""])
         lines = [f"# {self.task} with {self.model}", ""]
         lines += [f"{name}: {about['examples']:,} examples of {about['path']}" for name, about in self.data.items()]
+        if self.baseline is not None:
+            rows.append(["baseline", "", *(f"{self.baseline.dev[score]:.2f}" for score in names), ""])
+            lines += ["", self.baseline.text()]
         table = [headers, ["---"] * len(headers), *rows]
         lines += ["", *(f"| {' | '.join(row)} |" for row in table), ""]
         if curve := curve_markdown(self.best.losses, self.best.history):
@@ -83,16 +136,21 @@ class FineTuningReport(RunReport):
     def to_text(self) -> str:
         count = len(self.seeds)
         folder = f"{self.output}: " if self.output else ""
-        if count > 1:
+        if self.baseline is not None and self.keeps_baseline:
+            lines = [f"{folder}scores on dev of the baseline, a linear layer on vectors of {self.baseline.model}"]
+        elif count > 1:
             lines = [f"{folder}the model of seed {self.best_seed}, the best; means of {count} seeds on dev"]
         else:
             lines = [f"{folder}scores on dev after epoch {self.best.epoch}"]
-        correct = count_correct(self.mean, self.data.get("dev", {}).get("examples")) if count == 1 else None
+        several = count > 1 and not self.keeps_baseline
+        correct = None if several else count_correct(self.scores, self.data.get("dev", {}).get("examples"))
         if correct is not None:
             lines.append(correct)
-        for name, value in self.mean.items() if correct is None else ():
-            spread = f" ± {self.deviation[name]:.2f}" if count > 1 else ""
+        for name, value in self.scores.items() if correct is None else ():
+            spread = f" ± {self.deviation[name]:.2f}" if several else ""
             lines.append(f"{name:<20}{value:6.2f}{spread}")
+        if self.baseline is not None:
+            lines.append(self.baseline.text())
         for name, other in self.beside.items():
             lines += [f"{name + ' ' + score:<20}{value:6.2f}" for score, value in other["mean"].items()]
         for name, value in self.data.get("test", {}).get("scores", {}).items():

@@ -34,19 +34,23 @@ from regard.events import Event, Note, drain, map_events
 from regard.files.disk import atomic_write
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import remove_files
-from regard.known import DEFAULT_MODEL
+from regard.inference.reading import reading_count, stated_language
+from regard.known import DEFAULT_EMBEDDING_MODEL, MULTILINGUAL
 from regard.models.family import can, describe_model
 from regard.tasks.fine_tuned_model import FineTunedModel, calibrate, load_fine_tuned, save_fine_tuned, score
 from regard.tasks.image_classification import ImageTask
+from regard.tasks.inputs import InputBuilder
 from regard.tasks.registry import DataSource, check_labels, get_task, read_examples
 from regard.tasks.task import LossFunction
 from regard.training.callbacks import Callback, Callbacks
 from regard.training.doctor import examine_data, problems
-from regard.training.doctor.data import classes
+from regard.training.doctor.data import classes, texts_of
 from regard.training.events import Evaluated, Events, Finished, ThresholdChosen, TrainingEvent
+from regard.training.finetuning import baseline
 from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
+from regard.training.finetuning.linear_head import FrozenTrainer
 from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory, TaskModel
-from regard.training.finetuning.report import FineTuningReport, SeedResult, summarize
+from regard.training.finetuning.report import BaselineResult, FineTuningReport, SeedResult, summarize
 from regard.training.finetuning.trainer import FineTuner
 from regard.training.run_folder import REPORT, RunFolder, log_events
 from regard.training.tensorboard import TensorBoardLog
@@ -121,7 +125,7 @@ def fine_tune(
     train: DataSource,
     dev: DataSource | None = None,
     *,
-    model: str = DEFAULT_MODEL,
+    model: str | None = None,
     output: str | os.PathLike[str],
     config: FineTuningConfig | None = None,
     table: TableOptions | None = None,
@@ -135,6 +139,9 @@ def fine_tune(
     device: torch.device | str = "auto",
 ) -> Events[FineTuningReport]:
     """Fine-tune `model` for a task on labeled examples, and write the best seed's model to `output`.
+
+    Without a `model`, `baseline.start_model` chooses one. Unless training.baseline is false, a linear model on vectors
+    of texts is fitted too (`regard.training.finetuning.baseline`), and the better of the two is written.
 
     `train` and `dev` are files, or examples from a reader. Without `dev`, `train` is split ("90/10" by default); the
     last of three parts is scored once, as "test". A `limit` samples so many examples of `train`. With `both`, the model
@@ -151,33 +158,48 @@ def fine_tune(
         images = isinstance(data["train"].examples[0], ImageExample)
         defaults = {"training": get_task(task, images=images).training_defaults}
         settings = config or FineTuningConfig.load(defaults=defaults)
+        start = model
+        if start is None and not images:
+            start = baseline.start_model(get_task(task), data, settings)
+            yield Note(message=f"model: {start}, as none is given (--model)")
+        if baseline.has_few_rows(get_task(task), data) and not images:
+            settings = settings.for_few_rows()
         with world.main_only() as is_main:
             if is_main and not images:
-                loading.find_folder(model)  # downloads it once
+                loading.find_folder(start or "")  # downloads it once
         if images:
-            factory: ModelFactory = yield from _image_factory(data["train"].examples, model, settings)
+            factory: ModelFactory = yield from _image_factory(data["train"].examples, start, settings)
         else:
             learned = get_task(task).from_examples(data["train"].examples)
-            factory = ModelFactory(learned, *loading.load(model), length=settings.training.max_length)
-        yield from _data_problems(factory, data)
-        name = "a new ViT" if isinstance(factory, ImageModelFactory) and factory.pretrained is None else model
+            factory = ModelFactory(learned, *loading.load(start or ""), length=settings.training.max_length)
+            factory.folder = loading.find_folder(start or "")
+            factory.language = stated_language(factory.folder)
+        name = start or "a new ViT"
+        yield from _data_problems(factory, data, name)
         options: dict[str, Any] = {"device": device, "world": world}
+        added = extras
+        if settings.training.baseline and baseline.applies_to(factory.task, data["train"].examples):
+            if loss is None:
+                given = [] if model is None or settings.training.frozen else [model]
+                added = replace(extras, baselines=tuple(dict.fromkeys([DEFAULT_EMBEDDING_MODEL, *given])))
+            else:
+                yield Note(message="no baseline: it would not have the loss function that is given")
         if not both:
-            return (yield from _run(factory, name, data, settings, output, extras, resume=resume, **options))
+            return (yield from _run(factory, name, data, settings, output, added, resume=resume, **options))
         training = settings.training.model_copy(update={"frozen": True})
         head_only = settings.model_copy(update={"training": training})
         with ExitStack() as stack:
             with world.main_only() as is_main:
                 if is_main:
-                    folder = _folder(factory, name, data, settings, output, extras)
+                    folder = _folder(factory, name, data, settings, output, added)
                     _open_beside(folder, resume=resume)
                     stack.enter_context(folder.discarded_unless_begun())
             frozen = yield from _run(
-                factory, name, data, head_only, output / FROZEN, extras.beside(FROZEN), resume=resume, **options
+                factory, name, data, head_only, output / FROZEN, added.beside(FROZEN), resume=resume, **options
             )
         beside = {FROZEN: {"mean": frozen.mean, "deviation": frozen.deviation}}
         # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
-        return (yield from _run(factory, name, data, settings, output, extras, resume=True, beside=beside, **options))
+        return (yield from _run(factory, name, data, settings, output, added, resume=True, beside=beside, **options))
 
     with join_world() as world:
         if not world.is_main:
@@ -205,9 +227,11 @@ class _Extras:
     callbacks: Callbacks = field(default_factory=Callbacks)
     tensorboard: TensorBoardLog | None = None
 
+    baselines: tuple[str, ...] = ()  # models whose vectors a baseline reads
+
     def beside(self, name: str) -> _Extras:
-        """The same for a run in a folder beside."""
-        return replace(self, tensorboard=self.tensorboard and self.tensorboard.subfolder(name))
+        """The same for a run in a folder beside, without a baseline of its own."""
+        return replace(self, baselines=(), tensorboard=self.tensorboard and self.tensorboard.subfolder(name))
 
 
 def distill(
@@ -232,7 +256,8 @@ def distill(
     config = config or FineTuningConfig.load(defaults=DISTILLATION_DEFAULTS)
     data = yield from _read(fine_tuned.task.name, train, dev, table, split, limit)
     student = StudentFactory(fine_tuned, layers=layers, length=config.training.max_length)
-    yield from _data_problems(student, data)
+    student.language = stated_language(loading.find_folder(teacher))
+    yield from _data_problems(student, data, os.fspath(teacher))
     name = f"{os.fspath(teacher)}, {layers} of {fine_tuned.model.encoder.config.num_hidden_layers} layers"
     return (yield from _run(student, name, data, config, Path(output), extras, resume=resume, device=device))
 
@@ -262,11 +287,11 @@ def _read(
     return data
 
 
-def _image_factory(images: Sequence[Any], model: str, config: FineTuningConfig) -> Events[ImageModelFactory]:
+def _image_factory(images: Sequence[Any], model: str | None, config: FineTuningConfig) -> Events[ImageModelFactory]:
     """Factory of a Vision Transformer: a new one unless a model is named (the default model reads text)."""
     learned = ImageTask.from_examples(images)
     patch = config.vision.patch_size
-    if model == DEFAULT_MODEL:
+    if model is None:
         factory = ImageModelFactory(learned, ImageProcessor.for_images(images, patch=patch), config.vision)
         hint = f", in patches of {patch} (larger images fit with a larger vision.patch_size)"
     else:
@@ -283,10 +308,15 @@ def _image_factory(images: Sequence[Any], model: str, config: FineTuningConfig) 
     return factory
 
 
-def _data_problems(factory: ModelFactory, data: Mapping[str, ExampleSet[Any]]) -> Iterator[Note]:
+def _data_problems(factory: ModelFactory, data: Mapping[str, ExampleSet[Any]], model: str) -> Iterator[Note]:
     for finding in problems(examine_data(factory.task, data["train"], data["dev"], factory.rows)):
         # The run goes on, so nothing here is an error.
         yield Note(message=f"warning: {finding.check}: {finding.evidence}. To fix it: {finding.remedy}")
+    if isinstance(factory.rows, InputBuilder):
+        count = reading_count(loading.find_folder(model))
+        factory.rows.tokenizer.counting(count).encode_ids(texts_of(data["train"].examples))
+        if (note := count.note(model)) is not None:
+            yield Note(message=f"warning: {note}. A model that reads many languages: {MULTILINGUAL['masked-lm']}")
 
 
 def _run(
@@ -313,16 +343,24 @@ def _run(
         report = None
         with world.main_only() as is_main:
             if is_main:
-                report = yield from save(seeds)
+                compared = None
+                if extras.baselines:
+                    best = max(seeds, key=lambda result: result.scores[task.main_metric])
+                    compared = yield from baseline.compare(
+                        factory, best, data, config, output / SEEDS, extras.baselines, device=device, world=world
+                    )
+                report = yield from save(seeds, *(compared or (None, None)))
         document = world.broadcast_json(None if report is None else json.loads(report.file()))
         return report or FineTuningReport(output=os.fspath(output), **document)
 
-    def save(seeds: list[SeedResult]) -> Events[FineTuningReport]:
+    def save(
+        seeds: list[SeedResult], result: BaselineResult | None, better: FineTunedModel | None
+    ) -> Events[FineTuningReport]:
         about: dict[str, dict[str, Any]] = {
             name: {"path": read.path, "examples": len(read.examples), "how": read.description}
             for name, read in data.items()
         }
-        best = load_fine_tuned(output / SEEDS / BEST, device=device)
+        best = better or load_fine_tuned(output / SEEDS / BEST, device=device)
         best = replace(best, text_columns=data["train"].text_columns)
         if "test" in data:
             about["test"]["scores"] = score(best, data["test"].examples, device=device)
@@ -334,10 +372,11 @@ def _run(
             data=about,
             settings=config.model_dump(),
             beside=beside or {},
+            baseline=result,
             **summarize(seeds, task.main_metric),
         )
         save_fine_tuned(best, output, files={REPORT: report.file(), "report.md": report.markdown().encode()})
-        yield Finished(scores=report.mean)
+        yield Finished(scores=report.scores)
         return report
 
     with ExitStack() as stack:
@@ -370,7 +409,8 @@ def _folder(
         run["loss"] = getattr(extras.loss, "__qualname__", type(extras.loss).__qualname__)
     seeds = (f"{seed}.json" for seed in _seeds(config))
     checkpoints = (f"checkpoints-{seed}/step-*/" for seed in _seeds(config))
-    files = [f"{BEST}/", *(entry for both in zip(seeds, checkpoints, strict=True) for entry in both)]
+    folds = [f"fold-{number}.json" for number in range(baseline.FOLDS)]
+    files = [f"{BEST}/", *folds, *(entry for both in zip(seeds, checkpoints, strict=True) for entry in both)]
     return RunFolder(output, config, run, work=SEEDS, work_files=files, kind="fine-tuning run")
 
 
@@ -407,24 +447,40 @@ def _train_seeds(
         fine_tuned = factory.fine_tuned_model(model, precision=config.run.precision)
         return calibrate(fine_tuned, data["dev"].examples, device=device)
 
+    frozen = baseline.frozen_vectors(factory, data["train"].examples, config)
+    if frozen is not None:
+        message = "the head is fitted to convergence on vectors of the frozen encoder; epochs and steps do not apply"
+        yield Note(message=message)
     for seed in seeds:
         if seed in done:
             continue
         extras.callbacks.stop = False
-        trainer = FineTuner(
-            factory.new_model(seed),
-            task,
-            items,
-            config,
-            seed=seed,
-            device=device,
-            folder=folder / f"checkpoints-{seed}",
-            evaluate=lambda model: evaluate(model)[1],
-            objective=factory.objective,
-            loss=extras.loss,
-            callbacks=extras.callbacks,
-            world=world,
-        )
+        trainer: FineTuner | FrozenTrainer
+        if frozen is not None:
+            trainer = FrozenTrainer(
+                frozen,
+                data["train"].examples,
+                config.training.class_weights,
+                seed=seed,
+                device=device,
+                evaluate=lambda model: evaluate(model)[1],
+                loss=extras.loss,
+            )
+        else:
+            trainer = FineTuner(
+                factory.new_model(seed),
+                task,
+                items,
+                config,
+                seed=seed,
+                device=device,
+                folder=folder / f"checkpoints-{seed}",
+                evaluate=lambda model: evaluate(model)[1],
+                objective=factory.objective,
+                loss=extras.loss,
+                callbacks=extras.callbacks,
+                world=world,
+            )
         done[seed] = yield from map_events(
             trainer.run_interruptible(), partial(_with_seed, seed=seed, examples=len(data["dev"].examples))
         )

@@ -200,15 +200,19 @@ class FineTuner(EpochTrainer[SeedResult]):
         )  # of everything that is ever trained
         if settings.layerwise_lr_decay < 1:
             apply_layerwise_lr_decay(optimizers, self.levels, settings.layerwise_lr_decay)
+        steps_per_epoch = -(-len(items) // settings.batch_size)
+        self.num_epochs = max(settings.num_epochs, -(-settings.min_steps // steps_per_epoch))
+        # The epochs of few examples differ little, and their dev data is small: of equal scores the last one is kept.
+        self.keeps_last_of_equal = self.num_epochs > settings.num_epochs
         super().__init__(
             self.model,
             module,
             optimizers,
-            num_epochs=settings.num_epochs,
+            num_epochs=self.num_epochs,
             patience=settings.early_stopping_patience,
             max_grad_norm=settings.max_grad_norm,
             run=config.run,
-            steps_per_epoch=-(-len(items) // settings.batch_size),
+            steps_per_epoch=steps_per_epoch,
             learning_rate=lambda done: (
                 peak * learning_rate_factor(done, warmup=settings.warmup_ratio, scheduler="linear")
             ),
@@ -280,7 +284,7 @@ class FineTuner(EpochTrainer[SeedResult]):
 
     def _scores(self, epoch: int) -> Events[dict[str, float]]:
         """Empty if the scores would decide nothing."""
-        if self.evaluate is None or (self.main_score is None and epoch < self.config.training.num_epochs):
+        if self.evaluate is None or (self.main_score is None and epoch < self.num_epochs):
             return {}
         yield from self._evaluation_progress(0, 0)
         model, scores = self.whole_model(), None

@@ -79,8 +79,9 @@ class VocabularySection(SettingsSection):
         default=0,
         ge=0,
         le=1 << 24,
-        description=f"New tokenizer: number of entries; 0: {DEFAULT_VOCAB_SIZE:,}, or fewer if the text has fewer.",
+        description=f"New tokenizer: maximum number of entries; 0: {DEFAULT_VOCAB_SIZE:,}.",
     )
+    exact: bool = Field(default=False, description="New tokenizer: refuse a text that supports fewer entries.")
     lowercase: bool = Field(default=True, description="New tokenizer: convert text to lowercase.")
     min_frequency: int = Field(default=2, ge=1, le=1 << 30, description="New tokenizer: minimum frequency of an entry.")
 

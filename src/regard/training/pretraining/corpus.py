@@ -138,27 +138,30 @@ def _open_or_train(config: PretrainingConfig, sources: Sequence[str], folder: Pa
     if settings.path:
         path = Path(settings.path)
         return Tokenizer.open(path.parent if path.is_file() else path)
-    origin = _origin(config, sources, key)
+    origin, size = _origin(config, sources, key), settings.vocab_size or DEFAULT_VOCAB_SIZE
     if (folder / ORIGIN).is_file():
         try:
             before: dict[str, Any] = read_checked_json(folder / ORIGIN)
             verify_folder(folder)
             if before | {"settings": config.with_new_keys(VOCABULARY, before["settings"])} == origin:
-                return Tokenizer.open(folder)
+                tokenizer = Tokenizer.open(folder)
+                if tokenizer.size == size or not settings.exact:
+                    return tokenizer
         except InputError as error:
             yield Note(message=f"{error}; the vocabulary is trained again")
     texts = (paragraph for document in read_documents(sources, key=key) for paragraph in document.paragraphs)
     first = next(texts, None)
     if first is None:
         raise InputError(f"the corpus is empty: there is no text in {', '.join(sources)}")
-    size = settings.vocab_size or DEFAULT_VOCAB_SIZE
-    yield Note(message=f"training a {settings.kind} vocabulary of {size:,} entries")
+    yield Note(
+        message=f"training a {settings.kind} vocabulary of {'' if settings.exact else 'at most '}{size:,} entries"
+    )
     try:
         tokenizer = objective_class(config).train_tokenizer(
             chain([first], texts),
             kind=settings.kind,
             size=size,
-            exact=bool(settings.vocab_size),
+            exact=settings.exact,
             lowercase=settings.lowercase,
             minimum=settings.min_frequency,
             max_length=config.model.max_position_embeddings,
@@ -166,7 +169,7 @@ def _open_or_train(config: PretrainingConfig, sources: Sequence[str], folder: Pa
     except SizeError as error:
         raise InputError(f"{error}: --set vocabulary.vocab_size={error.size}") from None
     if tokenizer.size < size:
-        yield Note(message=f"the text supports {tokenizer.size:,} entries only, so the vocabulary has as many")
+        yield Note(message=f"the vocabulary has {tokenizer.size:,} entries: the text supports no more")
     with replace_folder(folder) as staging:
         tokenizer.save(staging)
         (staging / ORIGIN).write_bytes(json_bytes(with_checksum(origin)))
@@ -179,7 +182,7 @@ def _origin(config: PretrainingConfig, sources: Sequence[str], key: str) -> dict
     """Everything the vocabulary depends on; of files size and time, so at worst it is trained again."""
     states = [(str(path), file_identity(path)) for path in find_sources(sources).files]
     return ({"key": key} if key != "text" else {}) | {
-        "settings": config.vocabulary.model_dump(),
+        "settings": config.vocabulary.model_dump(exclude={"exact"}),  # which changes no vocabulary
         "sentinels": config.recipe.objective == "span-corruption",
         "positions": config.model.max_position_embeddings,
         "sources": [[name, state.size, _time_or_tag(state.version)] for name, state in states],

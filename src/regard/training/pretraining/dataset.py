@@ -42,7 +42,7 @@ def prepare(
     Finished corpora must match their checksums. Damaged parts of a corpus that this run built are built again; with
     `rebuild` also a corpus of another text or tokenizer, on which nothing was trained yet.
     """
-    if _are_corpora(sources):
+    if are_corpora(sources):
         first, *others = (Corpus.open(source, verify=verify, cache_bytes=cache_bytes) for source in sources)
         for corpus in others:
             if corpus.manifest.tokenizer != first.manifest.tokenizer:
@@ -78,7 +78,7 @@ def open_dataset(
     cache_bytes: int = CACHE_BYTES,
 ) -> PretrainingDataset:
     """Open the prepared files. Without held-out text of its own, the end of the corpus is held out."""
-    folders = sources if _are_corpora(sources) else [output / CORPUS]
+    folders = sources if are_corpora(sources) else [output / CORPUS]
     corpora = [Corpus.open(folder, verify="never", cache_bytes=cache_bytes) for folder in folders]
     text, held = TokenStream.concatenate(*corpora), None
     text.check_cache(config.data.shuffle_shards)
@@ -91,7 +91,7 @@ def open_dataset(
     return PretrainingDataset(text, held, tokenizer, _digest(corpora, whole=held_out))
 
 
-def _are_corpora(sources: Sequence[str]) -> bool:
+def are_corpora(sources: Sequence[str]) -> bool:
     return bool(sources) and all(not is_glob(source) and exists(join(source, MANIFEST)) for source in sources)
 
 

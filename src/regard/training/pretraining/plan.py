@@ -37,8 +37,13 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
 
 def seconds_per_step(step: Callable[[], object], device: torch.device, *, world: World) -> float:
     """Seconds per step, measured for a few seconds after warmup; all processes do the same steps."""
-    _time(step, device, 2)
-    count = max(int(world.broadcast(SECONDS / 4 / _time(step, device, 1))[0]), 1)
+    (first,) = world.broadcast(_time(step, device, 1))
+    if device.type != "cpu" or first < SECONDS:  # a GPU records its kernels in the second step
+        _time(step, device, 1)
+    (once,) = world.broadcast(_time(step, device, 1))
+    if once > SECONDS > 0:  # long enough to be measured by one step
+        return once
+    count = max(int(SECONDS / 4 / once), 1)
     return min(_time(step, device, count) for _ in range(3)) / count
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -94,8 +95,9 @@ def pretrain(
     `resume` continues the run in `output` from its last checkpoint, or from the beginning if there is none; for a
     finished run it returns the result. Token shards are compared with their checksums before the first step, as
     `verify` says: see `Corpus.open`; of a corpus on an object store, `cache_bytes` are kept on the disk. `tensorboard`
-    is a folder.
+    is a folder. A budget includes what comes before the first step.
     """
+    begin = time.perf_counter()
     board = TensorBoardLog.open(tensorboard)
     if bool(config.schedule.max_steps) == bool(config.schedule.budget):
         raise InputError(
@@ -121,7 +123,9 @@ def pretrain(
             yield Note(message=problem)
         if done is not None:
             return done
-        trainer = Pretrainer(config, dataset, output, world=world, device=world.device(device), start=start)
+        trainer = Pretrainer(
+            config, dataset, output, world=world, device=world.device(device), start=start, begin=begin
+        )
         try:
             objective_class(config).check_held_out(config, dataset)
         except InputError as error:

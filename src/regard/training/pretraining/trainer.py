@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -63,7 +64,10 @@ class PretrainingResult(Result):
 
 
 class Pretrainer(Trainer[bool]):
-    """One process's part of a run. `start` names a model to continue from; empty: new weights."""
+    """One process's part of a run. `start` names a model to continue from; empty: new weights.
+
+    A budget counts from `begin`, a time of `time.perf_counter`; the learning rate schedule has what is left of it.
+    """
 
     remedy = (
         "Lower optimizer.learning_rate, or use a larger schedule.warmup_ratio; --resume would continue from the last "
@@ -79,8 +83,10 @@ class Pretrainer(Trainer[bool]):
         world: World,
         device: torch.device,
         start: str,
+        begin: float,
     ) -> None:
-        self.config, self.dataset, self.output = config, dataset, output
+        self.config, self.dataset, self.output, self.begin = config, dataset, output, begin
+        self.training_seconds = 0.0  # with a budget: what is left of it at the first step
         torch.manual_seed(config.run.seed)
         tokenizer, chosen, schedule = dataset.tokenizer, config.optimizer, config.schedule
         model = pretrained_model(config, tokenizer, start) if start else new_model(config, tokenizer)
@@ -150,10 +156,12 @@ class Pretrainer(Trainer[bool]):
         if self._parallel_note:
             yield Note(message=self._parallel_note)
         resume = resume and self.checkpoints.any()  # before the measurement, in which all processes take part
+        yield Note(message="measuring the speed of a step")
         seconds, peak = self._measure()
         flops = self.objective_class.flops_per_token(self.config, self.dataset.tokenizer.size)
         self._mfu_per_speed = flops / peak / self.world.size
         if not (resume and (yield from self._resume())):
+            self._divide_budget()
             yield self._plan(seconds)
         # A resumed run is evaluated at the same steps as one that was never interrupted.
         self._evaluated_step = self.step - self.step % (self._evaluating.steps or 1)
@@ -167,7 +175,7 @@ class Pretrainer(Trainer[bool]):
     def _progress(self) -> StepProgress | TimeProgress:
         schedule = self.config.schedule
         if schedule.budget:
-            return TimeProgress(parse_budget(schedule.budget), self.stopwatch)
+            return TimeProgress(self.training_seconds, self.stopwatch)
         return StepProgress(schedule.max_steps)
 
     def _batches(self, first: int) -> Iterator[list[dict[str, Tensor]]]:
@@ -228,10 +236,24 @@ class Pretrainer(Trainer[bool]):
         self.next_row = self.tokens = 0
         return seconds, peak_flops(self.device, self.autocast or torch.float32)
 
+    def _divide_budget(self) -> None:
+        """Leave to the training what the preparation has left of the budget."""
+        if budget := self.config.schedule.budget:
+            spent = time.perf_counter() - self.begin
+            (self.training_seconds,) = self.world.broadcast(parse_budget(budget) - spent)
+            if self.training_seconds <= 0:
+                raise InputError(
+                    f"the budget of {budget} is used up before the first step: vocabulary, tokens and measurement took "
+                    f"{duration(spent)}. They are kept in {self.output}: run the same command again, or give a larger "
+                    "--budget"
+                )
+
     def _plan(self, seconds: float) -> PretrainingPlan:
         config, batch = self.config, self.config.data.tokens_per_batch
-        steps = config.schedule.max_steps or max(int(parse_budget(config.schedule.budget) / seconds), 1)
+        steps = config.schedule.max_steps or max(int(self.training_seconds / seconds), 1)
         return PretrainingPlan(
+            seconds_per_step=seconds,
+            preparation=time.perf_counter() - self.begin,
             tokens_per_second=batch / seconds,
             steps=steps,
             seconds=steps * seconds,
@@ -242,7 +264,8 @@ class Pretrainer(Trainer[bool]):
         )
 
     def _position(self) -> dict[str, Any]:
-        return {"row": self.next_row, "tokens": self.tokens, "text": self.dataset.digest}
+        position = {"row": self.next_row, "tokens": self.tokens, "text": self.dataset.digest}
+        return position | ({"training_seconds": self.training_seconds} if self.training_seconds else {})
 
     def _restore_position(self, checkpoint: TrainingCheckpoint) -> None:
         if checkpoint.state["text"] != self.dataset.digest:
@@ -251,13 +274,15 @@ class Pretrainer(Trainer[bool]):
                 "given"
             )
         self.next_row, self.tokens = checkpoint.state["row"], checkpoint.state["tokens"]
+        if budget := self.config.schedule.budget:  # earlier versions gave all of it to the training
+            self.training_seconds = checkpoint.state.get("training_seconds", parse_budget(budget))
 
     def _step_details(self, seconds: float) -> dict[str, Any]:
         speed = (self.tokens - self._logged_tokens) / max(seconds - self._logged, 1e-9)
         self._logged_tokens = self.tokens
         schedule = self.config.schedule
         if schedule.budget:
-            left = max(parse_budget(schedule.budget) - seconds, 0.0)
+            left = max(self.training_seconds - seconds, 0.0)
         else:
             left = seconds * max(schedule.max_steps - self.step, 0) / self.step
         return {
@@ -287,6 +312,7 @@ class Pretrainer(Trainer[bool]):
     def _finish(self) -> Events[PretrainingResult]:
         cost: dict[str, Any] = {"steps": self.step, "tokens": self.tokens, "seconds": self.stopwatch.elapsed}
         model = self.whole_model()
+        yield Note(message="evaluating on the held-out text")
         scores = self._scores(model)
         with self.world.main_only() as is_main:
             if is_main:

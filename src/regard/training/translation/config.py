@@ -48,9 +48,9 @@ class SubwordSection(SettingsSection):
         default=0,
         ge=0,
         le=1 << 20,
-        description=f"Number of subwords, per language if they are not joint; 0: {DEFAULT_VOCAB_SIZE:,}, or fewer if "
-        "the text has fewer.",
+        description=f"Maximum number of subwords, per language if they are not joint; 0: {DEFAULT_VOCAB_SIZE:,}.",
     )
+    exact: bool = Field(default=False, description="Refuse a text that supports fewer subwords.")
     joint: bool = Field(default=True, description="Both languages share one vocabulary.")
 
     @field_validator("vocab_size")

@@ -25,9 +25,9 @@ from regard.errors import InputError
 from regard.events import Note
 from regard.files.disk import replace_folder
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation.language import LanguageProfile
 from regard.inference.translation.subwords import SIDES, Subwords, train_subwords
 from regard.inference.translation.translator import Translator, bleu, default_alignment_heads, save_translator
+from regard.text.language import LanguageProfile
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.events import Events, Finished, TrainingStarted
 from regard.training.run_folder import REPORT, RunFolder, log_events
@@ -45,6 +45,8 @@ from regard.training.world import refuse_several_processes
 from regard.wording import count_of
 
 WORK, SUBWORDS, TEST = "work", "subwords", "test.tsv"
+COVERAGE = 0.999  # of the training sources are at most as long as what is translated at once
+MIN_COVERED = 32  # tokens, even if all sources are shorter
 
 
 def train_translator(
@@ -128,7 +130,9 @@ def _train(
     pairs = yield from _encode(data["train"].examples, subwords, max_length=config.training.max_length)
     model = new_model(config.model, subwords, seed=config.run.seed)
     language = LanguageProfile.fit(*zip(*data["train"].examples, strict=True))
-    translator = Translator(model, subwords, default_alignment_heads(model), language)
+    lengths = sorted(len(pair.source) for pair in pairs)
+    covered = max(MIN_COVERED, lengths[int(COVERAGE * (len(lengths) - 1))])
+    translator = Translator(model, subwords, default_alignment_heads(model), language, covered)
     sources, references = zip(*data["dev"].examples, strict=True)
     beam = Beam(num_beams=config.training.num_beams) if config.training.num_beams > 1 else None
 
@@ -163,9 +167,9 @@ def _test_scores(translator: Translator, pairs: list[TranslationPair]) -> dict[s
 def _subwords(pairs: list[TranslationPair], config: TranslationConfig, folder: Path) -> Events[Subwords]:
     """The subwords of a resumed run, or new ones."""
     if not folder.is_dir():
-        given, joint = config.vocabulary.vocab_size, config.vocabulary.joint
-        size = given or DEFAULT_VOCAB_SIZE
-        new = train_subwords(pairs, size=size, joint=joint, exact=bool(given))
+        settings = config.vocabulary
+        size = settings.vocab_size or DEFAULT_VOCAB_SIZE
+        new = train_subwords(pairs, size=size, joint=settings.joint, exact=settings.exact)
         with replace_folder(folder) as staging:
             files = new.files()
             for name, content in {**files, **checksums(files)}.items():

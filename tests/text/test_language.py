@@ -10,8 +10,8 @@ import pytest
 
 import regard
 from regard.errors import InputError
-from regard.inference.translation.language import LANGUAGE, LanguageProfile
 from regard.known import BUILT_IN, builtin_folder, builtin_names
+from regard.text.language import LANGUAGE, LanguageProfile
 
 SENTENCES = {
     "German": [
@@ -90,4 +90,6 @@ def test_translate_and_figure_warn() -> None:
     assert foreign.view_data()["notes"] == foreign.notes and right.view_data()["notes"] == []
     forced = regard.translate(model="regard-de-en", source=english, target=["Where is the station?"])
     assert forced.notes == foreign.notes
+    french = regard.translate("regard-de-en", "Je voudrais savoir où est la gare.", num_beams=1)
+    assert french.notes[0].endswith("regard-fr-en reads French") and "reads" not in foreign.notes[0].partition(":")[2]
     assert regard.figure(english, model="regard-de-en", ablation=False).notes == foreign.notes

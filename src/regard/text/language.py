@@ -1,4 +1,4 @@
-"""Whether a text is in the source language of a translator: the log-odds of its letters, three at a time.
+"""Whether a text is in the language that a model reads: the log-odds of its letters, three at a time.
 
 The profile is fitted to the sources of the training pairs, without any other data. Each triple of neighboring letters
 of a word, or of a letter and the space before or after the word, adds the logarithm of its probability in the source
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from regard.errors import InputError
 from regard.files.json_files import json_bytes, read_json
+from regard.known import BUILT_IN, builtin_folder, builtin_names
 
 LANGUAGE = "language.json"
 WORD = re.compile(r"[^\W\d_]+")
@@ -25,6 +26,9 @@ SMOOTHING = 0.05  # count of a triple that was never seen
 STEPS = 4  # per unit of log-odds, stored as integers
 FOLDS = 5
 MAX_SHOWN = 5  # numbers of texts in a warning
+MAX_QUOTED = 60  # characters of a sentence in a warning
+MAX_TESTED = 500  # characters of a text
+MAX_MEAN = -0.5  # log-odds of the triples of a text that is clearly in another language
 QUANTILE = 0.0004  # of sentences that may fall below the threshold
 
 
@@ -62,17 +66,31 @@ class LanguageProfile:
     def fits(self, text: str) -> bool:
         return self.score(text) >= self.threshold
 
-    def note(self, foreign: Sequence[int], *, count: int) -> str | None:
-        """A warning about the texts with these numbers, of `count`; None without any."""
+    def is_foreign(self, text: str) -> bool:
+        """Whether a text of any kind, such as a message with names and codes, is clearly in another language."""
+        found = [self.log_odds.get(triple, self.unseen) for triple in triples(text[:MAX_TESTED])]
+        score = sum(found) / STEPS
+        return score < self.threshold and score < MAX_MEAN * len(found)
+
+    def note(self, foreign: Sequence[int], *, count: int, example: str = "", sentence: str = "") -> str | None:
+        """A warning about the texts with these numbers, of `count`; None without any. `example` is one of them.
+
+        `sentence` is one in another language, if some of the texts are so in part only.
+        """
         if not foreign:
             return None
         known = f"{self.name}, which this translator reads" if self.name else "the language that this translator reads"
+        suitable = suitable_translator(example) if example else ""
+        quoted = sentence if len(sentence) <= MAX_QUOTED else f"{sentence[:MAX_QUOTED]}..."
+        if count == 1 and sentence:
+            return f"“{quoted}” does not look like {known}: its translation may be meaningless{suitable}"
         if count == 1:
-            return f"the text does not look like {known}: its translation may be meaningless"
+            return f"the text does not look like {known}: its translation may be meaningless{suitable}"
         listed = ", ".join(map(str, foreign[:MAX_SHOWN])) + (", ..." if len(foreign) > MAX_SHOWN else "")
+        these = f"texts have sentences, such as “{quoted}”, that" if sentence else "texts"
         return (
-            f"{len(foreign):,} of {count:,} texts do not look like {known}: their translations may be meaningless "
-            f"(texts {listed}, from 0)"
+            f"{len(foreign):,} of {count:,} {these} do not look like {known}: their translations may be meaningless "
+            f"(texts {listed}, from 0){suitable}"
         )
 
     def file(self) -> bytes:
@@ -103,6 +121,15 @@ class LanguageProfile:
         except (KeyError, AttributeError, TypeError, ValueError) as error:
             raise InputError(f"{path}: unexpected content: {error}; copy the folder again") from None
         return cls(log_odds, unseen, float(threshold), str(document.get("name", "")))
+
+
+def suitable_translator(text: str) -> str:
+    """A sentence about a built-in translator that reads the language of a text; empty if there is none."""
+    for name in builtin_names():
+        profile = LanguageProfile.open(builtin_folder(name)) if len(BUILT_IN[name].languages) == 2 else None
+        if profile is not None and profile.fits(text):
+            return f". {name} reads {profile.name}"
+    return ""
 
 
 def triples(text: str) -> Iterable[str]:

@@ -1,0 +1,72 @@
+"""What a model could not read: texts of unknown tokens, texts in another language, and texts that were cut.
+
+A tokenizer made with `Tokenizer.counting` reports the texts that it encodes. Where none of the ids is the unknown
+token, this costs a comparison of the ids; the language is tested for the first texts, then for one in each batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.wording import count_of
+
+MAX_UNKNOWN = 0.3  # of the tokens of a text; with more it counts as unreadable
+MIN_FOREIGN = 0.05  # of the tested texts; fewer may be names, code or mistakes
+MAX_TESTED = 256  # texts whose language is tested; of later batches, one
+MAX_SEEN = 10_000  # texts that are remembered, since some analyses encode a text several times
+
+
+class ReadingCount:
+    """Counts the texts of one job. `language` is the one that the model reads, and `is_foreign` tests a text."""
+
+    def __init__(
+        self, language: str = "", is_foreign: Callable[[str], bool] | None = None, *, max_tested: int = MAX_TESTED
+    ) -> None:
+        self.language, self.is_foreign, self.max_tested = language, is_foreign, max_tested
+        self.texts = self.unknown_tokens = self.unreadable = self.tested = self.foreign = self.cut = 0
+        self._seen: set[int] = set()
+
+    def add(
+        self,
+        texts: Sequence[str | tuple[str, str]],
+        unknown: NDArray[np.bool_],
+        lengths: NDArray[np.int64],
+        truncated: Sequence[int] | NDArray[np.int64],
+    ) -> None:
+        """Count texts: for each token whether it is unknown, and for each text its tokens and those cut from it."""
+        new = np.arange(len(texts))
+        if len(self._seen) < MAX_SEEN:
+            new = new[np.fromiter(map(self._is_new, texts), dtype=bool, count=len(texts))]
+        if not len(new):
+            return
+        self.texts += len(new)
+        self.cut += int(np.count_nonzero(np.asarray(truncated)[new]))
+        if unknown.any():
+            ends = np.cumsum(lengths)
+            found = np.diff(np.concatenate([[0], np.cumsum(unknown)])[np.concatenate([[0], ends])])[new]
+            self.unknown_tokens += int(found.sum())
+            self.unreadable += int(np.count_nonzero(found >= MAX_UNKNOWN * lengths[new].clip(1)))
+        if self.is_foreign is not None:
+            for index in new[: max(1, self.max_tested - self.tested)]:
+                text = texts[index]
+                self.tested += 1
+                self.foreign += self.is_foreign(text if isinstance(text, str) else " ".join(text))
+
+    def note(self, model: str) -> str | None:
+        """A warning about texts that the model cannot read; None if it reads them, or nearly all of them."""
+        found = []
+        if self.foreign > MIN_FOREIGN * self.tested:
+            texts = count_of(self.foreign, "text")
+            found.append(f"{model} reads {self.language}, and not the language of {texts}")
+        if self.unreadable:
+            texts = count_of(self.unreadable, "text")
+            found.append(f"{'it' if found else model} does not know {MAX_UNKNOWN:.0%} or more of the tokens of {texts}")
+        return f"{'; '.join(found)}: the results may be meaningless" if found else None
+
+    def _is_new(self, text: str | tuple[str, str]) -> bool:
+        before = len(self._seen)
+        self._seen.add(hash(text))
+        return len(self._seen) > before

@@ -1,0 +1,148 @@
+"""One client and the others: verbs keep off the serving path, end with their budget, and leave no texts on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.serve_process import ServerProcess, descendants, start_server
+from regard.files.output_folder import lock_folder
+
+TEXTS = ["the film was good", "a bad day", "they love it", "the water is hot", "people call him a lot"]
+ENDLESS = """
+import sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "regard.server.served_model":
+            sys.meta_path.remove(self)
+            import regard.inference.search.clusters as clusters
+            clusters.MAX_ITERATIONS, clusters.TOLERANCE = 10**9, -1.0
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.fixture(scope="module")
+def endless(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server in which k-means never converges; a verb may take 5 seconds."""
+    folder = tmp_path_factory.mktemp("endless")
+    (folder / "sitecustomize.py").write_text(ENDLESS)
+    with start_server([f"tiny={tiny_bert_folder}"], "--verb-timeout", "5", env=environment(folder)) as started:
+        assert started.ask("/v1/fill", FILL)[0] == 200  # starts the process for verbs
+        yield started
+
+
+FILL = {"text": "a good _", "model": "tiny"}
+CLUSTER = {"source": TEXTS, "num_clusters": 2, "model": "tiny"}
+
+
+def environment(path: Path | None = None, **variables: str) -> dict[str, str]:
+    paths = [str(path)] if path is not None else []
+    paths += [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
+    return {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def message(body: bytes) -> str:
+    return str(json.loads(body)["error"])
+
+
+def test_embed_is_answered_while_a_verb_is_held(endless: ServerProcess) -> None:
+    """The process that computes the verb is stopped until another client has its vectors."""
+    serving, verbs = descendants(endless.process.pid)
+    with ThreadPoolExecutor(1) as pool:
+        os.kill(verbs, signal.SIGSTOP)
+        try:
+            held = pool.submit(endless.ask, "/v1/fill", FILL)
+            assert endless.ask("/embed", {"inputs": TEXTS})[0] == 200
+            assert not held.done()
+        finally:
+            os.kill(verbs, signal.SIGCONT)
+        assert held.result()[0] == 200
+    assert descendants(endless.process.pid) == [serving, verbs]
+
+
+def test_a_verb_ends_with_its_budget_and_its_process_goes_on(endless: ServerProcess) -> None:
+    pids = descendants(endless.process.pid)
+    status, _, body = endless.ask("/v1/cluster", CLUSTER)
+    assert status == 504 and "--verb-timeout" in message(body)
+    assert endless.ask("/v1/fill", FILL)[0] == 200
+    assert descendants(endless.process.pid) == pids
+
+
+def test_a_verb_ends_when_its_client_goes(tiny_bert_folder: Path, tmp_path: Path) -> None:
+    """The next verb could not be answered otherwise: there is no budget to speak of."""
+    (tmp_path / "sitecustomize.py").write_text(ENDLESS)
+    options = ["--verb-timeout", "3000", "--request-timeout", "6000"]
+    with start_server([f"tiny={tiny_bert_folder}"], *options, env=environment(tmp_path)) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(server.request("/v1/cluster/events", json.dumps(CLUSTER).encode()))
+            received = b""
+            while b'"clustering"' not in received:
+                received += client.recv(4096)
+        pids = descendants(server.process.pid)
+        assert server.ask("/v1/fill", FILL)[0] == 200
+        assert descendants(server.process.pid) == pids
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments"),
+    [
+        ("/v1/embed", {"source": ["a"] * 2049}),
+        ("/v1/embed", {"source": "a\n" * 2049}),
+        ("/v1/perplexity", {"source": ["a"] * 2049}),
+        ("/v1/predict", {"source": [["a"] * 2049]}),
+        ("/v1/search", {"source": TEXTS, "query": ["a"] * 2049}),
+        ("/v1/search", {"source": ["a film"] * 1000, "query": ["a"] * 400, "top": 1000}),
+        ("/v1/search", {"source": ["a film " * 1000] * 500, "query": ["a"] * 100, "top": 400}),
+        ("/v1/embed", {"source": ["a"] * 2048, "layers": "concat(0:)"}),
+        ("/v1/tokenize", {"source": ["a film " * 100] * 600}),
+    ],
+)
+def test_more_than_the_limits_is_refused_before_it_is_computed(
+    endless: ServerProcess, path: str, arguments: dict[str, Any]
+) -> None:
+    status, _, body = endless.ask(path, {**arguments, "model": "tiny"})
+    assert status == 422 and "at most" in message(body)
+
+
+def test_verbs_have_the_batch_size_of_the_other_paths(tiny_bert_folder: Path) -> None:
+    with start_server([f"tiny={tiny_bert_folder}"], "--max-client-batch-size", "4") as server:
+        assert server.ask("/embed", {"inputs": TEXTS})[0] == 422
+        assert server.ask("/v1/embed", {"source": TEXTS, "model": "tiny"})[0] == 422
+        assert len(server.ask_json("/v1/embed", {"source": TEXTS[:4], "model": "tiny"})["vectors"]) == 4
+
+
+def test_no_text_of_a_client_stays_on_disk(tiny_bert_folder: Path, tmp_path: Path) -> None:
+    """Neither after a graceful stop nor, once another server starts, after SIGKILL."""
+    env = environment(TMPDIR=str(tmp_path))
+    foreign = tmp_path / "regard-server-of-somebody"
+    foreign.mkdir()
+    (tmp_path / "a file").write_text("not ours")
+    arguments = {"source": TEXTS, "model": "tiny"}
+
+    def ask(server: ServerProcess) -> None:
+        for path, more in (("search", {"query": ["film"]}), ("duplicates", {}), ("cluster", {"num_clusters": 2})):
+            assert server.ask(f"/v1/{path}", {**arguments, **more})[0] == 200
+
+    def left() -> set[str]:
+        return {entry.name for entry in tmp_path.iterdir()} - {"regard-server-of-somebody", "a file"}
+
+    with start_server([f"tiny={tiny_bert_folder}"], env=env) as killed:
+        ask(killed)
+        (folder,) = left()  # all of it in one folder
+        killed.process.kill()
+        killed.process.wait()
+    assert left() == {folder}
+    with lock_folder(tmp_path / "regard-server-in-use"), start_server([f"tiny={tiny_bert_folder}"], env=env) as server:
+        assert folder not in left() and "regard-server-in-use" in left()
+        ask(server)
+    assert left() == {"regard-server-in-use"} and foreign.is_dir()
