@@ -107,6 +107,18 @@ def test_only_listed_files_are_removed(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "run" / "seeds")) == ["1.json", "2.json", "best", "steps"]
 
 
+def test_nothing_is_removed_by_a_damaged_list(tmp_path: Path) -> None:
+    write_folder(tmp_path / "model", tensors={}, files={"config.json": b"{}"})
+    checksums = tmp_path / "model" / "checksums.json"
+    whole = checksums.read_bytes()
+    checksums.write_bytes(whole[:-9])
+    assert not remove_files(tmp_path, ["model/"]) and (tmp_path / "model" / "config.json").is_file()
+    with pytest.raises(InputError, match="does not list it"):
+        write_folder(tmp_path / "model", tensors={}, files={"config.json": b"[]"})
+    checksums.write_bytes(whole)
+    assert remove_files(tmp_path, ["model/"]) and not (tmp_path / "model").exists()
+
+
 @pytest.mark.parametrize("mine", [[], ["notes.txt", "seeds/mine"]])
 def test_complete_output_is_removed(tmp_path: Path, mine: list[str]) -> None:
     folder = tmp_path / "run"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, expect
+from playwright.sync_api import Browser, FloatRect, Page, Request, expect
 from starlette.applications import Starlette
 
 from regard.server.model_registry import ModelRegistry
@@ -102,16 +103,26 @@ def test_the_home_page_leads_everywhere(page: Page) -> None:
 
 def test_the_menu_fits_the_width(page: Page) -> None:
     header = page.locator("header")
-    assert (header.bounding_box() or {})["height"] < 60 and header.locator("summary:visible").count() == 5
+    ablation = header.get_by_role("link", name="Ablation")
+
+    def wait_for_box(condition: Callable[[FloatRect], bool]) -> None:
+        deadline = time.monotonic() + 30  # the page is laid out some time after its width has changed
+        while not condition(box := header.bounding_box() or FloatRect(x=0, y=0, width=0, height=0)):
+            assert time.monotonic() < deadline, box
+            page.wait_for_timeout(50)
+
+    wait_for_box(lambda box: 0 < box["height"] < 60)
+    expect(header.locator("summary:visible")).to_have_count(5)
     page.set_viewport_size({"width": 1920, "height": 1080})
-    box = header.bounding_box() or {}
-    assert box["width"] < 300 and box["height"] == 1080 and header.get_by_role("link", name="Ablation").is_visible()
+    wait_for_box(lambda box: box["width"] < 300 and box["height"] == 1080)
+    expect(ablation).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 844})
-    assert (header.bounding_box() or {})["height"] < 60 and not header.get_by_role("link", name="Ablation").is_visible()
+    wait_for_box(lambda box: 0 < box["height"] < 60)
+    expect(ablation).not_to_be_visible()
     header.get_by_text("Menu").click()
-    header.get_by_role("link", name="Ablation").click()
+    ablation.click()
     wait_for_result(page)
-    assert not header.get_by_role("link", name="Attention").is_visible()  # the menu is closed again
+    expect(header.get_by_role("link", name="Attention")).not_to_be_visible()  # the menu is closed again
 
 
 def test_every_view_opens_on_a_result_above_the_fold(page: Page, requests: list[str]) -> None:

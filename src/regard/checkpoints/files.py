@@ -145,8 +145,8 @@ def refuse_foreign_files(
         if path.is_file() and (sums or {}).get(name) == checksum(path):
             continue
         raise InputError(
-            f"{path}: this file is in the way: {CHECKSUMS} does not list it, so Regard may not have written it; "
-            "move it, or write to another folder"
+            f"{path}: this file is in the way: {folder / CHECKSUMS} does not list it, so Regard may not have written "
+            "it; move it, or write to another folder"
         )
 
 

@@ -196,10 +196,14 @@ def describe_changes(before: Mapping[str, object], now: Mapping[str, object]) ->
 
 
 def _remove_saved(folder: Path) -> bool:
-    """Delete the files listed in `checksums.json`, and that list last; return whether all could be deleted."""
+    """Delete the files listed in `checksums.json`, and that list last; return whether all could be deleted.
+
+    With a damaged list nothing is deleted.
+    """
     with suppress(RegardError, OSError):
         finish_save(folder)
-    names, complete = written_files(folder), True
+    names = written_files(folder)
+    complete = bool(names) or not os.path.lexists(folder / CHECKSUMS)
     for name in sorted(names - {CHECKSUMS}):
         parents = [folder / parent for parent in PurePosixPath(name).parents]
         if all(_has_mode(parent, stat.S_ISDIR) for parent in parents) and _has_mode(folder / name, stat.S_ISREG):

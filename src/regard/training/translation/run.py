@@ -23,6 +23,7 @@ from regard.data.translation_pairs import TranslationPair, pairs_digest
 from regard.device import choose_device
 from regard.errors import InputError
 from regard.events import Note
+from regard.files.checksums import CHECKSUMS
 from regard.files.disk import replace_folder
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation.subwords import SIDES, Subwords, train_subwords
@@ -111,7 +112,8 @@ def train_translator(
 def _prepared_files() -> list[str]:
     """The manifest's entries for the tokenizers in the work folder."""
     sides = [SUBWORDS, *(f"{SUBWORDS}/{side}" for side in SIDES)]
-    return [f"{SUBWORDS}/", *(f"{side}/{name}" for side in sides for name in TOKENIZER_FILES)]
+    files = [f"{side}/{name}" for side in sides for name in TOKENIZER_FILES]
+    return [f"{SUBWORDS}/", *files, f"{SUBWORDS}/{CHECKSUMS}"]  # all by name, since the list of them may be damaged
 
 
 def _work_files(config: TranslationConfig) -> list[str]:
