@@ -106,7 +106,8 @@ def test_forms_of_the_template_in_a_folder(tmp_path: Path) -> None:
     ],
 )
 def test_hostile_templates_are_refused(template: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "SECONDS", 1)
+    if reason == "seconds":
+        monkeypatch.setattr(chat_template, "SECONDS", 1)
     with pytest.raises(InputError, match=reason):
         tokenizer(template).apply_chat_template(MESSAGES)
 

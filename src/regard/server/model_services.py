@@ -239,7 +239,7 @@ class TaskService:
 def _warning(reading: ReadingCount, tokenizer: Tokenizer, texts: Sequence[str], tokens: TokenIds) -> str:
     """What the model cannot read of a request; the language is tested for a few texts only."""
     count = ReadingCount(reading.language, reading.is_foreign, max_tested=4)
-    count.add(texts, tokenizer.is_unknown(tokens.ids), tokens.lengths, tokens.num_truncated)
+    tokenizer.count(count, texts, tokens)
     return count.note("the model") or ""
 
 

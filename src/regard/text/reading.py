@@ -32,23 +32,20 @@ class ReadingCount:
     def add(
         self,
         texts: Sequence[str | tuple[str, str]],
-        unknown: NDArray[np.bool_],
+        unknown: NDArray[np.int64],
         lengths: NDArray[np.int64],
-        truncated: Sequence[int] | NDArray[np.int64],
+        truncated: NDArray[np.int64],
     ) -> None:
-        """Count texts: for each token whether it is unknown, and for each text its tokens and those cut from it."""
+        """Count texts: the unknown tokens of each, all its tokens, and those cut from it."""
         new = np.arange(len(texts))
         if len(self._seen) < MAX_SEEN:
             new = new[np.fromiter(map(self._is_new, texts), dtype=bool, count=len(texts))]
         if not len(new):
             return
         self.texts += len(new)
-        self.cut += int(np.count_nonzero(np.asarray(truncated)[new]))
-        if unknown.any():
-            ends = np.cumsum(lengths)
-            found = np.diff(np.concatenate([[0], np.cumsum(unknown)])[np.concatenate([[0], ends])])[new]
-            self.unknown_tokens += int(found.sum())
-            self.unreadable += int(np.count_nonzero(found >= MAX_UNKNOWN * lengths[new].clip(1)))
+        self.cut += int(np.count_nonzero(truncated[new]))
+        self.unknown_tokens += int(unknown[new].sum())
+        self.unreadable += int(np.count_nonzero(unknown[new] >= MAX_UNKNOWN * lengths[new].clip(1)))
         if self.is_foreign is not None:
             for index in new[: max(1, self.max_tested - self.tested)]:
                 text = texts[index]

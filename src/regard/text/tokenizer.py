@@ -12,7 +12,7 @@ import json
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
@@ -194,7 +194,7 @@ class Tokenizer:
         """Encode texts or pairs in parallel."""
         encoded = self._encode("encode_batch", texts, add_special_tokens)
         rows = [encoding(item, max_length) for item in encoded]
-        self._report(texts, [row.ids for row in rows], [row.num_truncated for row in rows])
+        self._report_lists(texts, [row.ids for row in rows], [row.num_truncated for row in rows])
         return rows
 
     def ids_batch(
@@ -204,7 +204,7 @@ class Tokenizer:
         encoded = self._encode("encode_batch_fast", texts, add_special_tokens)
         ids = [without(item.ids, cuts(item, max_length)) for item in encoded]
         truncated = [len(item) - len(row) for item, row in zip(encoded, ids, strict=True)]
-        self._report(texts, ids, truncated)
+        self._report_lists(texts, ids, truncated)
         return ids, truncated
 
     def ids_and_segments(
@@ -216,7 +216,7 @@ class Tokenizer:
             removed = cuts(item, max_length)
             ids = without(item.ids, removed)
             rows.append((ids, without(item.type_ids, removed), len(item) - len(ids)))
-        self._report(texts, [ids for ids, _, _ in rows], [truncated for _, _, truncated in rows])
+        self._report_lists(texts, [ids for ids, _, _ in rows], [truncated for _, _, truncated in rows])
         return rows
 
     def encode_ids(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenIds:
@@ -228,8 +228,7 @@ class Tokenizer:
                 with refusing("the tokenizer failed on a text"):
                     found = TokenIds(*words.encode(inputs, max_length))  # type: ignore[arg-type]
                 if self._rows is None or found.ids.max(initial=0) < self._rows:
-                    if self._reading is not None:
-                        self._reading.add(texts, self.is_unknown(found.ids), found.lengths, found.num_truncated)
+                    self._report(texts, found)
                     return found
         encoded = self._encode("encode_batch_fast", texts, True)
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
@@ -239,15 +238,28 @@ class Tokenizer:
             for index in np.flatnonzero(lengths > max_length):
                 rows[index] = without(rows[index], cuts(encoded[index], max_length))
                 truncated[index] = lengths[index] - len(rows[index])
-        tokens = TokenIds.from_lists(rows)
-        if self._reading is not None:
-            self._reading.add(texts, self.is_unknown(tokens.ids), tokens.lengths, truncated)
-        return TokenIds(tokens.ids, tokens.lengths, truncated)
+        tokens = replace(TokenIds.from_lists(rows), num_truncated=truncated)
+        self._report(texts, tokens)
+        return tokens
 
-    def _report(self, texts: Sequence[str | tuple[str, str]], ids: list[list[int]], truncated: list[int]) -> None:
+    def _report_lists(self, texts: Sequence[str | tuple[str, str]], ids: list[list[int]], truncated: list[int]) -> None:
         if self._reading is not None:
-            tokens = TokenIds.from_lists(ids)
-            self._reading.add(texts, self.is_unknown(tokens.ids), tokens.lengths, truncated)
+            self._report(texts, replace(TokenIds.from_lists(ids), num_truncated=np.array(truncated, dtype=np.int64)))
+
+    def _report(self, texts: Sequence[str | tuple[str, str]], tokens: TokenIds) -> None:
+        if self._reading is not None:
+            self.count(self._reading, texts, tokens)
+
+    def count(self, reading: ReadingCount, texts: Sequence[str | tuple[str, str]], tokens: TokenIds) -> None:
+        """Add encoded texts to a count of what the model cannot read; special tokens are not part of a text."""
+        lengths, unknown = tokens.lengths, self.is_unknown(tokens.ids)
+        num_unknown = np.zeros_like(lengths)
+        if unknown.any():
+            rows = np.repeat(np.arange(len(lengths)), lengths)
+            special = [self.id(token) for role, token in self._special_tokens.items() if role != "unk_token"]
+            num_unknown = np.bincount(rows[unknown], minlength=len(lengths))
+            lengths = lengths - np.bincount(rows[np.isin(tokens.ids, special)], minlength=len(lengths))
+        reading.add(texts, num_unknown, lengths, tokens.num_truncated)
 
     def is_unknown(self, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Whether each token stands for text that the vocabulary does not have; byte-level tokenizers have none."""
