@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import torch
 from regard.errors import InputError
 from regard.tasks.fine_tuned_model import load_fine_tuned, save_fine_tuned
 from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.linear_head import VectorModel
 from regard.training.finetuning.report import FineTuningReport
 
 Tune = Callable[..., FineTuningReport]
@@ -49,6 +51,25 @@ def test_the_baseline_is_kept_where_fine_tuning_learns_nothing(tune: Tune, files
     texts = ["the film is good", "so dull and long"]
     first, second = (load_fine_tuned(folder).predict(texts) for folder in (tmp_path / "run", tmp_path / "copy"))
     assert first.to_dict()["predictions"] == second.to_dict()["predictions"]
+
+
+def test_a_kept_baseline_is_fitted_to_a_dev_part_and_never_to_a_dev_file(
+    tune: Tune, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[int] = []
+    fit = VectorModel.fit
+
+    def note(model: VectorModel, features: Any, *rest: Any) -> Any:
+        fitted.append(len(features))
+        return fit(model, features, *rest)
+
+    monkeypatch.setattr(VectorModel, "fit", note)
+    report = tune(tmp_path / "file", *STUCK)
+    assert report.baseline is not None and report.baseline.kept == "baseline"
+    assert fitted[-1] == report.data["train"]["examples"]
+    report = tune(tmp_path / "part", *STUCK, dev=None)
+    assert report.baseline is not None and report.baseline.kept == "baseline"
+    assert fitted[-1] == report.data["train"]["examples"] + report.data["dev"]["examples"]
 
 
 def test_fine_tuning_is_kept_where_it_is_better(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,7 @@ class Comparison:
     folder: Path
     class_weights: Any = "none"
     precision: Any = "auto"
+    refit: bool = False  # fit the model that is returned to dev too
 
     def run(
         self, scores: Scores, predict_fold: FoldPredictions | None
@@ -195,7 +196,11 @@ class Comparison:
             strength=fitted.strength,
         )
         yield Note(message=result.text())
-        return result, model.with_head(fitted, precision=self.precision) if wins else None
+        if not wins:
+            return result, None
+        if self.refit:
+            fitted = model.fit(features, inputs, everything, self._loss(inputs))
+        return result, model.with_head(fitted, precision=self.precision)
 
     def _predict(self, candidate: tuple[VectorModel, Any, Any], examples: Any, parts: Any) -> list[Prediction]:
         """The predictions of linear heads that are fitted to the first indices of each part, for the second ones."""
@@ -253,10 +258,14 @@ def compare(
     folder: Path,
     models: Sequence[str],
     *,
+    refit: bool,
     device: torch.device,
     world: World,
 ) -> Events[tuple[BaselineResult, FineTunedModel | None]]:
-    """Compare the best seed with the baseline, by cross-validation where rows are few."""
+    """Compare the best seed with the baseline, by cross-validation where rows are few.
+
+    With `refit`, a baseline that is kept is fitted to train and dev; its scores on dev are of a fit to train alone.
+    """
     train, dev, task = data["train"].examples, data["dev"].examples, factory.task
     examples, seed = [*train, *dev], config.run.seed
     weights = config.training.class_weights
@@ -274,7 +283,7 @@ def compare(
         return predict(fine_tuned, [examples[index] for index in held], device=device)
 
     comparison = Comparison(
-        task, train, dev, models, factory.length, device, folder, class_weights=weights, precision=config.run.precision
+        task, train, dev, models, factory.length, device, folder, weights, config.run.precision, refit
     )
     few = uses_cross_validation(train, dev) and world.size == 1
     return (yield from comparison.run(best.scores, predict_fold if few else None))

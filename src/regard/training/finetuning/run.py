@@ -181,7 +181,8 @@ def fine_tune(
         if settings.training.baseline and baseline.applies_to(factory.task, data["train"].examples):
             if loss is None:
                 given = [] if model is None or settings.training.frozen else [model]
-                added = replace(extras, baselines=tuple(dict.fromkeys([DEFAULT_EMBEDDING_MODEL, *given])))
+                models = tuple(dict.fromkeys([DEFAULT_EMBEDDING_MODEL, *given]))
+                added = replace(extras, baselines=models, refit=dev is None)
             else:
                 yield Note(message="no baseline: it would not have the loss function that is given")
         if not both:
@@ -228,6 +229,7 @@ class _Extras:
     tensorboard: TensorBoardLog | None = None
 
     baselines: tuple[str, ...] = ()  # models whose vectors a baseline reads
+    refit: bool = False  # whether a baseline that is kept is fitted to dev too
 
     def beside(self, name: str) -> _Extras:
         """The same for a run in a folder beside, without a baseline of its own."""
@@ -347,7 +349,15 @@ def _run(
                 if extras.baselines:
                     best = max(seeds, key=lambda result: result.scores[task.main_metric])
                     compared = yield from baseline.compare(
-                        factory, best, data, config, output / SEEDS, extras.baselines, device=device, world=world
+                        factory,
+                        best,
+                        data,
+                        config,
+                        output / SEEDS,
+                        extras.baselines,
+                        refit=extras.refit,
+                        device=device,
+                        world=world,
                     )
                 report = yield from save(seeds, *(compared or (None, None)))
         document = world.broadcast_json(None if report is None else json.loads(report.file()))
