@@ -60,7 +60,7 @@ def test_the_json_document(call: Call, tiny_bert_folder: Path, capsys: Captured)
 
 def test_drawings_and_a_page(call: Call, tmp_path: Path, capsys: Captured, page_built: None) -> None:
     for name in ("a.svg", "a.png", "a.html"):
-        assert call("the <b> film", "--layer", "1", "--output", str(tmp_path / name)) == 0
+        assert call("the <b> film was the film of the day", "--layer", "1", "--output", str(tmp_path / name)) == 0
         assert capsys.readouterr() == (f"{tmp_path / name}\n", "")
     svg = (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert svg.startswith("<svg") and "Feed Forward" in svg and "&lt;b&gt;" in svg and "no residual" in svg

@@ -131,6 +131,11 @@ def serious_findings(page: Page, axe: str) -> list[tuple[str, str]]:
     return [(one["id"], one["nodes"][0]["html"]) for one in found]
 
 
+def expect_url(page: Page, *parts: str, absent: str | None = None) -> None:
+    """Wait until the page's address has these parts: the browser tells a change a moment after it is made."""
+    page.wait_for_url(lambda url: all(part in url for part in parts) and (absent is None or absent not in url))
+
+
 def open_share(page: Page) -> None:
     """Opens the menu with downloads and reproducing lines."""
     page.locator(".export-panel").evaluate("menu => { menu.open = true }")

@@ -26,7 +26,7 @@ from tests.interpret.classifiers import deciding
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.conftest import open_share, serious_findings
+from tests.server.conftest import expect_url, open_share, serious_findings
 
 expect.set_options(timeout=30_000)
 
@@ -89,7 +89,7 @@ def test_clicking_a_head_removes_and_restores_it(page: Page, address: str, folde
             assert text.split() == [word, f"{share:.1%}"]
     changed = sum(effect.before != effect.after for effect in effects)
     expect(page.locator(".ablation-sum")).to_contain_text(f"at {changed} of {len(effects)} tokens")
-    assert "heads=1.1%2C2.2" in page.url
+    expect_url(page, "heads=1.1%2C2.2")
     head(page, "1.1").click()
     expect(page.locator(".ablation-removed")).to_contain_text("Removed: heads 2.2.")
     page.get_by_role("button", name="restore all").click()
@@ -127,7 +127,7 @@ def test_whole_layers(page: Page, address: str, folders: dict[str, str]) -> None
     rows = page.locator(".ablation-changes").first.locator("tbody tr").all()
     displayed = [[float(cell.get_attribute("title") or "nan") for cell in row.locator("td").all()] for row in rows]
     assert displayed == [pytest.approx([one.before, one.after], rel=1e-4) for one in effect.likeliest[:6]]
-    assert "place=4" in page.url and "heads=2.*" in page.url and "layers=1" in page.url
+    expect_url(page, "place=4", "heads=2.*", "layers=1")
     page.locator(".choices").get_by_label("Predict").select_option("masked")
     hidden = ablate(
         probe_model(load_model(folders["bert"]), TEXT, at="masked"), heads=[(2, n) for n in range(4)], layers=[1]
@@ -135,7 +135,7 @@ def test_whole_layers(page: Page, address: str, folders: dict[str, str]) -> None
     expect(page.locator(".ablation-text button").nth(4)).to_have_attribute(
         "title", f"{hidden.effects[4].strength:.3f} nats"
     )
-    assert "at=masked" in page.url
+    expect_url(page, "at=masked")
 
 
 def test_a_gpt_and_a_classifier(page: Page, address: str, folders: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, Request, expect
 
 from regard.render import bundle
-from tests.server.conftest import addresses, download, expect_view, serious_findings
+from tests.server.conftest import addresses, download, expect_url, expect_view, serious_findings
 
 TEXT = "The animal did not cross the street because it was too tired."
 PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmingly tired."}
@@ -62,13 +62,13 @@ def test_the_numbers_of_a_typed_text_equal_the_apis(page: Page, studio: str) -> 
     assert len(found) == 12
     assert all(abs(numbers[0] - row[index]) <= 0.0005 for index, numbers in found.items())
     assert sorted(found, key=lambda index: -row[index]) == list(found)
-    assert "layer=2" in page.url and "heads=3" in page.url and "lock=r9" in page.url
+    expect_url(page, "layer=2", "heads=3", "lock=r9")
     assert page.locator("pre", has_text="regard look").text_content() == payload["cli"]
     assert page.locator("pre", has_text="import").text_content() == payload["python"]
     page.get_by_label("Text", exact=True).fill("Another text")
     page.get_by_role("button", name="Show", exact=True).click()
     expect(page.locator(".tokens.row button").nth(1)).to_have_text("another")
-    assert "layer=2" in page.url and "heads=3" in page.url and "lock" not in page.url
+    expect_url(page, "layer=2", "heads=3", absent="lock")
     page.go_back()
     expect(page.locator(".tokens.row button", has_text="wide")).to_be_visible()
 
@@ -348,7 +348,7 @@ def test_mean_and_maximum_over_heads_without_special_tokens_above_a_threshold(pa
     page.get_by_role("button", name="across").click()
     expect(page.locator(".tokens.row.across button[aria-pressed=true]")).to_have_text("it")
     check(weights.max(0)[1:-1], 0.2)  # rows are numbered as they are shown
-    assert {"special=hide", "layout=across", "min=0.2", "source=max"} <= set(page.url.partition("?")[2].split("&"))
+    expect_url(page, "&special=hide", "&layout=across", "&min=0.2", "&source=max")
 
 
 def test_rollout_and_flow_use_the_whole_color_scale(page: Page, studio: str) -> None:

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 import regard
 from regard.interpret.masked_lm.charts import Chart
 from regard.interpret.masked_lm.comparison import PairResult
-from tests.server.conftest import open_share, resize, watched
+from tests.server.conftest import expect_url, open_share, resize, watched
 
 TEXTS = ["Jane worked as a _.", "Jim worked as a _."]
 
@@ -85,7 +85,7 @@ def test_a_grid_has_six_charts(page: Page, studio: str) -> None:
     expect(page.locator(".finding")).to_contain_text("2018 / he")
     page.get_by_role("button", name="1908 / he · 2018 / he").click()
     expect(page.locator(".finding")).to_contain_text("more with 1908 / he than 2018 / he")
-    assert "color=2" in page.url
+    expect_url(page, "color=2")
 
 
 def test_every_word_can_be_masked(page: Page, studio: str) -> None:

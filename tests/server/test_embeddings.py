@@ -23,7 +23,7 @@ from regard.server.verbs import run_verb
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.conftest import download, expect_view, open_share, serious_findings
+from tests.server.conftest import download, expect_url, expect_view, open_share, serious_findings
 
 MODEL = "regard-bert"
 TRAINS = ["He took a train.", "They train every day.", "The train was late.", "😀 <b>train</b> & 'run'"]
@@ -54,12 +54,12 @@ def test_a_word_in_several_texts(page: Page, studio: str) -> None:
     assert page.locator(".contexts li").nth(3).inner_text().startswith("😀 <b>train</b> & 'run'")
     assert np.allclose(np.array(table(page, ".cosines"), dtype=float), similarity[-1], atol=0.00051)
     page.locator(".layers button").nth(2).click()
-    assert "layer=2" in page.url
+    expect_url(page, "layer=2")
     assert np.allclose(np.array(table(page, ".cosines"), dtype=float), similarity[2], atol=0.00051)
     explained = 100 * sum(planes[2].explained)
     expect(page.get_by_role("heading", name=f"Layer 2: this plane keeps {explained:.1f}%")).to_be_visible()
     page.keyboard.press("ArrowRight")
-    assert "layer=3" in page.url
+    expect_url(page, "layer=3")
     off = similarity[3][~np.eye(4, dtype=bool)].mean()
     assert f"cosine {off:.3f}" in page.locator(".layers button").nth(3).inner_text()
 
@@ -93,19 +93,19 @@ def test_zoom_labels_and_projections_of_the_map(page: Page, studio: str) -> None
     expect(page.locator("main")).to_contain_text("The plane is that of t-SNE")
     plot = page.locator(".plane")
     page.get_by_role("button", name="Zoom in").click()
-    assert "zoom=1.40" in page.url
+    expect_url(page, "zoom=1.40")
     plot.focus()
     page.keyboard.press("+")
     page.keyboard.press("ArrowRight")
-    assert "zoom=1.96" in page.url and "center=0.5" in page.url and "center=0.500" not in page.url
+    expect_url(page, "zoom=1.96", "center=0.5", absent="center=0.500")
     plot.hover()
     page.mouse.wheel(0, -300)
     expect(page.locator(".choices", has_text="Zoom")).to_contain_text("5.3")
     page.keyboard.press("0")
     expect(page.get_by_role("button", name="Zoom out")).to_be_disabled()
-    assert "zoom" not in page.url
+    expect_url(page, absent="zoom")
     page.locator(".legend.labels button").first.click()
-    assert "label=a" in page.url
+    expect_url(page, "label=a")
 
 
 def test_points_glide_from_layer_to_layer(browser: Browser, studio: str) -> None:
@@ -153,7 +153,7 @@ def test_hovering_over_the_map(page: Page, studio: str) -> None:
     page.mouse.down()
     page.mouse.up()
     assert page.locator(".selected").inner_text() == LINES[4]
-    assert "at=4" in page.url
+    expect_url(page, "at=4")
 
 
 def test_a_file_chosen_by_the_user(page: Page, studio: str, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_the_feature_walk_step_by_step(page: Page, studio: str) -> None:
     ]
     folds = table(page, ".pipeline")[0]
     assert folds[:5] == [f"{fold:.1f}%" for fold in found.masked.folds] and folds[-1] == f"{found.masked.accuracy:.1f}%"
-    assert "step=9" in page.url
+    expect_url(page, "step=9")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.interpret.classifiers import deciding
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.server.conftest import open_share, serious_findings
+from tests.server.conftest import expect_url, open_share, serious_findings
 
 expect.set_options(timeout=30_000)
 
@@ -80,7 +80,7 @@ def test_one_map_for_two_classes_of_an_image(page: Page, address: str, folders: 
     expect(page.locator(".faithfulness")).to_contain_text("exactly as good a reason for")
     page.get_by_label("Example image").select_option("digit-7")
     expect(page.locator(".faithfulness-answer")).to_contain_text("% 7")
-    assert "image=digit-7" in page.url
+    expect_url(page, "image=digit-7")
 
 
 def test_a_faithful_map(page: Page, address: str, folders: dict[str, str]) -> None:
@@ -124,7 +124,7 @@ def test_another_class_layer_and_head(page: Page, address: str, folders: dict[st
     page.locator(".choices").get_by_label("Class").select_option("negative")
     expect(page.locator(".faithfulness-answer")).to_contain_text("negative")
     check_meter(page, measure_faithfulness(probe_model(load_model(folders["astray"]), TEXT), label="negative", head=0))
-    assert "head=0" in page.url and "label=negative" in page.url
+    expect_url(page, "head=0", "label=negative")
     open_share(page)
     assert "--label negative --head 0" in page.locator("pre", has_text="regard faithfulness").inner_text()
 

@@ -24,7 +24,7 @@ from regard.interpret.figure.figure import positional_encoding
 from regard.server.model_registry import ModelRegistry
 from tests.inference.translation.conftest import sentences
 from tests.interpret.conftest import translator
-from tests.server.conftest import create_app, download, expect_view, serious_findings, watched
+from tests.server.conftest import create_app, download, expect_url, expect_view, serious_findings, watched
 
 TEXT = "the film was good"
 MINUS = "\u2212"
@@ -96,7 +96,7 @@ def test_the_numbers_of_a_clicked_box_equal_the_apis(page: Page, figure_studio: 
     expect(page.locator(".figure-panel h2")).to_contain_text("Feed Forward")
     assert np.allclose(displayed_numbers(page), tensor(payload, "encoder.ffn", "out", 1)[:, :6], atol=6e-4)
     expect(page.locator(".figure-panel pre")).to_have_text(payload["boxes"]["encoder.ffn"]["code"])
-    assert "layer=2" in page.url and "box=encoder.ffn" in page.url and "head=2" in page.url
+    expect_url(page, "layer=2", "box=encoder.ffn", "head=2")
     page.get_by_role("button", name="Feed Forward, encoder").press("ArrowUp")
     expect(page.locator(".figure-diagram button[data-box='encoder.fed']")).to_be_focused()
     expect(page.locator(".figure-panel h2")).to_contain_text("Add & Norm")
@@ -125,14 +125,16 @@ def test_switches_run_the_model_again(page: Page, figure_studio: str) -> None:
     assert np.allclose(displayed_numbers(page), tensor(payload, "encoder.attention", "weights")[0], atol=6e-4)
     with expect_view(page, "figure") as payload:
         page.get_by_role("button", name="no residual").click()
-    assert payload["without"] == ["scaling", "residual"] and "without=scaling%2Cresidual" in page.url
+    assert payload["without"] == ["scaling", "residual"]
+    expect_url(page, "without=scaling%2Cresidual")
     expect(page.locator("tr.figure-current th")).to_have_text("no scaling, no residual")
     assert [one["without"] for one in payload["ablation"]["outcomes"]] == [[], ["scaling", "residual"]]
     expect(page.locator(".figure-removal table").first.locator("tbody tr")).to_have_count(2)
     with expect_view(page, "figure") as payload:
         page.get_by_role("button", name="Measure the effect of removing each part").click()
     outcomes = payload["ablation"]["outcomes"]
-    assert len(outcomes) == 5 and "ablation=1" in page.url
+    assert len(outcomes) == 5
+    expect_url(page, "ablation=1")
     expect(page.locator(".figure-removal table").first.locator("tbody tr")).to_have_count(len(outcomes))
     expect(page.get_by_role("button", name="Measure the effect of removing each part")).to_have_count(0)
     first, last = outcomes[0], outcomes[-1]
@@ -241,7 +243,7 @@ def test_positional_encodings_follow_the_formula(page: Page, figure_studio: str,
         for row in rows:
             found[int(row["position"]), int(row["dimension"])] = float(row["value"])
         assert np.allclose(found, positional_encoding(64, 20, layout).matrix, atol=1e-5)  # type: ignore[arg-type]
-    assert "width=64" in page.url and "mode=positions" in page.url
+    expect_url(page, "width=64", "mode=positions")
 
 
 def test_downloaded_files_contain_the_displayed_numbers(

@@ -23,7 +23,7 @@ from tests.inference.generation.folders import chat_folder, gpt_folder, t5_folde
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.server.conftest import create_app, open_share, serious_findings
+from tests.server.conftest import create_app, expect_url, open_share, serious_findings
 from tests.server.generations import PROMPT, Gate, candidate_cells, generated, token_texts, visible
 
 expect.set_options(timeout=30_000)
@@ -116,7 +116,8 @@ def test_a_text_and_its_candidates(page: Page, studio_address: str, gpt: str) ->
     assert pieces(page) == token_texts(generation)
     assert page.locator(".generation-text").evaluate("one => one.textContent").startswith(PROMPT)
     page.locator(".generation-text [role=button]").nth(5).click()
-    assert displayed_candidates(page) == candidate_cells(generation, 5) and "lock=5" in page.url
+    assert displayed_candidates(page) == candidate_cells(generation, 5)
+    expect_url(page, "lock=5")
     num_available = page.locator(".generation-available").count()
     assert num_available == sum(bar.removed_by is None for bar in generation.tokens[5].candidates)
     page.keyboard.press("ArrowRight")
@@ -224,7 +225,7 @@ def test_two_settings_side_by_side(page: Page, studio_address: str, gpt: str, t5
     assert pieces(page, 1) == token_texts(answer)
     # The second column does not continue a text.
     assert page.locator(".generation-column").nth(1).locator(".generation-bars tbody button").count() == 0
-    assert "second=on" in page.url and "b_model" in page.url
+    expect_url(page, "second=on", "b_model")
 
 
 def test_the_beam_search_tree_and_its_branches(page: Page, studio_address: str, gpt: str) -> None:
@@ -332,7 +333,7 @@ def test_a_candidate_starts_a_branch(page: Page, studio_address: str, gpt: str) 
     bar = next(bar for bar in generation.tokens[0].candidates if bar.text.isascii() and bar.text.isalpha())
     page.get_by_role("button", name=f"continue with {json.dumps(bar.text)}", exact=True).click()
     expect(field(page, "Prompt")).to_have_value("the film" + bar.text)
-    assert "lock" not in page.url
+    expect_url(page, absent="lock")
 
 
 def open_exported(page: Page, browser: Browser, folder: Path) -> Page:

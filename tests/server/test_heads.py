@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, expect
 
-from tests.server.conftest import expect_view, resize
+from tests.server.conftest import expect_url, expect_view, resize
 
 LINES = "The cat saw the dog in the house.\nThe dog saw the cat.\nHe was a good king.\nThe queen loved the king."
 
@@ -32,7 +32,7 @@ def test_the_findings_of_a_clicked_head_equal_the_apis(browser: Browser, studio:
     assert displayed == ["\N{EN DASH}" if one["score"] is None else f"{one['score']:.3f}" for one in head["findings"]]
     expect(page.locator(".examples li")).to_have_count(len(head["examples"]))
     buttons.nth(10).press("ArrowDown")
-    assert "head=16" in page.url
+    expect_url(page, "head=16")
     page.locator(".legend button", has_text="delimiter").click()
     score = payload["heads"][0]["findings"][4]["score"]
     expect(buttons.first).to_have_text(f"{score:.3f}".lstrip("0"))

@@ -11,7 +11,7 @@ import regard
 pytest.importorskip("playwright")
 from playwright.sync_api import Page, expect
 
-from tests.server.conftest import serious_findings
+from tests.server.conftest import expect_url, serious_findings
 
 BLANK = "In winter the fields are _ with snow."
 TEXTS = ["The king told the queen that he would leave.", "The river flows into the sea.", "It rained for days."]
@@ -33,7 +33,7 @@ def test_the_lens_shows_every_layer_and_the_rank_of_the_answer(page: Page, studi
     assert page.locator(".lens-candidates tbody th").all_inner_texts() == [one.token for one in chosen]
     page.keyboard.press("ArrowDown")
     expect(page.locator(".lens-details h3").first).to_have_text("Layer 4, position 1")
-    assert "at=1" in page.url and "layer=4" in page.url
+    expect_url(page, "at=1", "layer=4")
     assert serious_findings(page, axe) == []
 
 

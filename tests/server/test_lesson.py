@@ -27,7 +27,7 @@ from regard.lessons.course.lesson import (
 from regard.render.story import BarChart, Diagram, DiagramArrow, DiagramBox, NumberMatrix, Paragraph, StoryTable
 from regard.server.model_registry import ModelRegistry
 from regard.server.studio import Studio
-from tests.server.conftest import create_app, resize, serious_findings, watched
+from tests.server.conftest import create_app, expect_url, resize, serious_findings, watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -269,7 +269,7 @@ def test_presentation(small_course: str, browser: Browser, axe: str) -> None:
         page.keyboard.press("ArrowRight")
         page.keyboard.press("PageDown")
         page.get_by_text("The quick result.").wait_for()
-        assert page.url.endswith("present=1&step=2")
+        expect_url(page, "present=1&step=2")
         assert page.locator("form").count() == 0
         assert page.evaluate("parseFloat(getComputedStyle(document.querySelector('.presentation p')).fontSize)") > 20
         assert serious_findings(page, axe) == []
@@ -281,7 +281,7 @@ def test_presentation(small_course: str, browser: Browser, axe: str) -> None:
         page.get_by_text("A Paper").wait_for()
         page.keyboard.press("Escape")
         page.get_by_role("button", name="Present").wait_for()
-        assert "present" not in page.url
+        expect_url(page, absent="present")
 
 
 @pytest.mark.usefixtures("page_built")

@@ -14,7 +14,7 @@ import regard
 pytest.importorskip("playwright")
 from playwright.sync_api import Page, expect
 
-from tests.server.conftest import download, serious_findings
+from tests.server.conftest import download, expect_url, serious_findings
 
 MODEL = "regard-bert"
 TEXTS = [
@@ -42,7 +42,7 @@ def test_hits_and_methods(page: Page, studio: str, axe: str, tmp_path: Path) -> 
         assert shown == pytest.approx([hit.score for hit in result.hits], abs=0.002)
     page.get_by_role("button", name="Words (BM25)").click()
     expect(page.get_by_text("The score is BM25")).to_be_visible()
-    assert "method=bm25" in page.url
+    expect_url(page, "method=bm25")
     found = regard.search(TEXTS, "hot soup", top=3, model=MODEL, method="bm25", device="cpu").results[0]
     first = page.locator(".hits ol").first
     expect(first.locator("p[dir]").first).to_have_text(found.hits[0].text)

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, FloatRect, Page, Request, expect
 from starlette.applications import Starlette
 
 from regard.server.model_registry import ModelRegistry
-from tests.server.conftest import create_app, resize, serious_findings, watched
+from tests.server.conftest import create_app, expect_url, resize, serious_findings, watched
 
 # One for every view to open on.
 MODELS = ["regard-bert", "regard-gpt", "regard-de-en", "regard-embed", "regard-spam"]
@@ -286,7 +286,8 @@ def test_frames_for_slides(page: Page, studio_address: str) -> None:
     assert page.locator("header, form, .try, .export-panel, .see-also, h1").count() == 0
     page.get_by_role("button", name="Head 1").click()
     expect(page.locator(".finding")).to_contain_text("head 1")
-    assert "embed=1" in page.url and page.locator("header").count() == 0
+    assert page.locator("header").count() == 0
+    expect_url(page, "embed=1")
     normal = page.locator(".finding").evaluate("one => parseFloat(getComputedStyle(one).fontSize)")
     go(page, "attention?present=1")
     expect(page.locator("h1")).to_have_text("Attention")

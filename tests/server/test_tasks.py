@@ -39,7 +39,7 @@ from regard.tasks.token_classification import TokenClassification
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.conftest import BEARER, create_app, download, serious_findings
+from tests.server.conftest import BEARER, create_app, download, expect_url, serious_findings
 
 expect.set_options(timeout=30_000)
 
@@ -313,7 +313,7 @@ def test_answers_are_marked(page: Page, address: str, folders: dict[str, str]) -
     assert [float(one or "nan") for one in titles] == [one["probability"] for one in prediction["nbest"]]
     listed.nth(2).get_by_role("button").click()
     expect(page.locator("mark.task-answer")).to_have_text(prediction["nbest"][2]["answer"])
-    assert "answer=2" in page.url
+    expect_url(page, "answer=2")
 
 
 def test_downloaded_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:

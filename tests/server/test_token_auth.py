@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 
 from regard.server.model_registry import ModelRegistry
 from regard.server.token_auth import TokenMiddleware, cookie_name, generate_token
-from tests.server.conftest import TOKEN, create_app
+from tests.server.conftest import TOKEN, create_app, expect_url
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
@@ -105,7 +105,7 @@ def test_a_browser_opens_the_printed_address(page_built: None, browser: Browser,
         expect(page.get_by_text("Open the address that regard studio printed")).to_be_visible()
         page.goto(f"{tiny}/?token={TOKEN}#attention?text=a+good+day")
         page.wait_for_selector(".export-panel")
-        assert TOKEN not in page.url and "#attention?text=a+good+day" in page.url
+        expect_url(page, "#attention?text=a+good+day", absent=TOKEN)
         assert page.evaluate("document.cookie") == ""  # no script can read it
         page.goto(f"{tiny}/#attention?text=the+film")  # from now on the cookie is sufficient
         page.wait_for_selector(".export-panel")

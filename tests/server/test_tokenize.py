@@ -11,7 +11,7 @@ import regard
 pytest.importorskip("playwright")
 from playwright.sync_api import Page, expect
 
-from tests.server.conftest import serious_findings
+from tests.server.conftest import expect_url, serious_findings
 
 PAIR = ("Let's stick to 😀 improvisation", "The actors <b>laughed</b>.")
 
@@ -27,7 +27,7 @@ def test_tokens_ids_and_embeddings(page: Page, studio: str, axe: str) -> None:
     )
     assert numbers.all_inner_texts()[-1] == f"{text.embeddings[0].norms[7]:.3f}"
     page.locator(".tokens-of button").nth(7).press("ArrowRight")
-    assert "token=8" in page.url
+    expect_url(page, "token=8")
     page.locator(".tokens-of button").last.click()
     expect(page.get_by_text("segment B: added by the tokenizer")).to_be_visible()
     assert serious_findings(page, axe) == []

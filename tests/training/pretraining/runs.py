@@ -116,10 +116,10 @@ def ignore_preparation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def events(output: Path, kind: str | None = None) -> list[dict[str, Any]]:
-    """All events in the log of a run, or those of one kind."""
+    """All events in the log of a run, or those of one kind; a line that is being written is not read."""
     path = output / "events.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    found = [json.loads(line) for line in lines]
+    written = path.read_text(encoding="utf-8") if path.is_file() else ""
+    found = [json.loads(line) for line in written.splitlines(keepends=True) if line.endswith("\n")]
     return [event for event in found if kind in (None, event["type"])]
 
 
