@@ -373,3 +373,10 @@ def test_frames_and_parquet_with_columns_of_one_name_are_refused(tmp_path: Path)
     parquet.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(InputError, match=r"a\.parquet has two columns named 'text'; rename one"):
         list(open_rows(tmp_path / "a.parquet"))
+
+
+def test_a_key_that_an_object_has_twice(tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"text": "a"}\n{"text": "b", "text": "c"}\n')
+    with pytest.raises(InputError, match=r"line 2: the key 'text' is there twice"):
+        list(open_rows(path))

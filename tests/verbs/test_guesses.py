@@ -26,6 +26,8 @@ def test_vectors_are_an_array(tiny_bert_folder: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.asarray(result), result.vectors)
     assert np.asarray(result, dtype=np.float64).dtype == np.float64
     assert np.array(result) is not result.vectors
+    for text, vector in zip(range(3), result, strict=True):
+        np.testing.assert_array_equal(vector, result[text])
     written = regard.embed(TEXTS, model=tiny_bert_folder, output=tmp_path / "out.npy")
     assert len(written) == 3 and written.shape == (3, result.width)
     with pytest.raises(InputError, match=r"the vectors are in .*out\.npy; read them with numpy\.load"):

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import regard
-from regard.errors import InputError
+from regard.errors import InputError, InputWarning
 from regard.verbs import VERBS, find
 from regard.verbs.base import Request
 from tests.inference.folders import tiny_gpt
@@ -258,3 +258,14 @@ def test_a_series_with_missing_texts(tiny_bert_folder: Path) -> None:
         regard.index("a text", model=str(tiny_bert_folder))
     with pytest.raises(InputError, match="row 1 is missing"):
         regard.Embedder(str(tiny_bert_folder)).transform(texts)
+
+
+def test_rows_without_a_text_are_left_out_of_a_perplexity(tiny_bert_folder: Path) -> None:
+    with pytest.warns(InputWarning, match="2 rows without a text were skipped"):
+        found = regard.perplexity([*TEXTS, None, np.nan], model=str(tiny_bert_folder))
+    assert found.perplexity == regard.perplexity(TEXTS, model=str(tiny_bert_folder)).perplexity
+
+
+def test_a_missing_text_is_said_beside_the_translations() -> None:
+    result = regard.translate("regard-de-en", ["Guten Tag.", None], num_beams=1)
+    assert [text.translations[0].text for text in result.texts][1] == "" and "1 row without a text" in result.notes[0]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import regard
+from regard.checkpoints.reading import reads_english
 from regard.cli.app import run
 from regard.errors import InputWarning
 from regard.events import Event, Note
-from regard.inference.reading import reads_english
 from regard.training.finetuning.run import fine_tune
 
 CHINESE = "我喜欢这本书。"
@@ -79,6 +79,31 @@ def test_python_code_is_warned() -> None:
         warnings.simplefilter("error")
         regard.embed([ENGLISH])
         regard.embed(["a text " * 400], long="windows")
+
+
+def test_classes_for_python_code_warn_once(tiny_bert_folder: Path) -> None:
+    embedder = regard.Embedder()
+    with pytest.warns(InputWarning, match="regard-embed reads English") as found:
+        embedder.fit_transform([RUSSIAN, ENGLISH])
+        embedder.transform([CHINESE])
+    assert len(found) == 1 and found[0].filename == __file__
+    with pytest.warns(InputWarning, match="cut"):
+        regard.Embedder(max_length=8).transform([ENGLISH])
+    with pytest.warns(InputWarning, match="regard-embed reads English") as found:
+        index = regard.index([RUSSIAN, ENGLISH])
+    assert len(found) == 1 and found[0].filename == __file__
+    with pytest.warns(InputWarning, match="regard-embed reads English") as found:
+        regard.index([ENGLISH]).search(RUSSIAN)
+    assert len(found) == 1 and found[0].filename == __file__
+    with pytest.warns(InputWarning, match="reads English"):
+        regard.load("regard-spam").predict([RUSSIAN, CHINESE])
+    classifier = regard.TextClassifier(str(tiny_bert_folder), epochs=1, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        index.search(ENGLISH)
+        classifier.fit(["a good day", "a bad day"], [1, 0]).predict(["the film was good"])
+    with pytest.warns(InputWarning, match="does not know"):
+        classifier.predict([CHINESE])
 
 
 def test_the_result_the_page_and_the_terminal_have_the_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

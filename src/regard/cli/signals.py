@@ -106,6 +106,8 @@ def exiting() -> Iterator[None]:
     """
     handler = _Handler()
     handled = _set_handlers(handler)
+    if handled:
+        sys.excepthook = _end_quietly
     try:
         try:
             yield
@@ -152,6 +154,14 @@ def _send(thread: int, number: int) -> None:
 def _exit_now(number: int, frame: FrameType | None) -> None:
     _print_message(number)
     os._exit(128 + number)
+
+
+def _end_quietly(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """Called with what nothing catches: a signal that arrives between the end of the body and that of the process."""
+    for number, signal_kind in EXCEPTIONS.items():
+        if issubclass(kind, signal_kind):
+            _exit_now(number, None)
+    sys.__excepthook__(kind, error, trace)
 
 
 def _print_message(number: int) -> None:

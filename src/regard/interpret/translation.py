@@ -227,7 +227,7 @@ def replay_translations(
     """
     model, subwords = translator.model, translator.subwords
     complete = CompletenessCount()
-    complete.add(translations[0].sentences)
+    complete.add(text, translations[0].sentences)
     notes = [*translator.source_notes(text), *complete.notes(translator.max_length)]
     if len(sentences := translations[0].sentences) > 1:
         notes.append(f"{first_sentence_note(len(sentences))} The whole translation: {translations[0].text}")

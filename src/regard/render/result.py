@@ -34,7 +34,7 @@ class Result(BaseModel):
     )
     _reproduce: dict[str, str] = PrivateAttr(default_factory=dict)  # "cli" and "python": the lines that repeat it
     _warnings: list[str] = PrivateAttr(default_factory=list)  # texts that the model cannot read
-    _num_cut: int = PrivateAttr(0)  # texts of which only a part was read
+    _cut_notes: list[str] = PrivateAttr(default_factory=list)  # about texts of which only a part was read
     _interrupted: bool = PrivateAttr(False)  # the user stopped the verb; the result is what there was
     _quiet: bool = PrivateAttr(False)  # another process of the same run prints it
 
@@ -82,10 +82,10 @@ class Result(BaseModel):
         """The data of the page that SVG and PNG show; by default that of the page itself."""
         return self.page_data()
 
-    def with_warnings(self, warnings: Sequence[str], num_cut: int) -> None:
+    def with_warnings(self, warnings: Sequence[str], cut_notes: Sequence[str]) -> None:
         """Set what the doors say of texts that the model could not read, and of those that were cut."""
         self._warnings.extend(warnings)
-        self._num_cut = num_cut
+        self._cut_notes.extend(cut_notes)
 
     def with_reproduction(self, cli: str, python: str) -> None:
         """Set the lines that repeat this result; called by the doors."""

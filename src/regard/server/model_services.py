@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from regard.checkpoints.loaded_model import LoadedModel
+from regard.checkpoints.reading import reading_count
 from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
-from regard.inference.reading import reading_count
 from regard.inference.search.rerank import check_reranker
 from regard.server.request_errors import invalid, too_long
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits

@@ -19,6 +19,7 @@ from regard.checkpoints import loading
 from regard.checkpoints.files import TASK as TASK_FILE
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_parts, write_model
+from regard.checkpoints.reading import CountedModel
 from regard.data.examples import Example, without_label
 from regard.data.files import refuse_file_name
 from regard.data.image_processor import ImageProcessor, image_processor_of
@@ -87,6 +88,10 @@ class FineTunedModel:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
+    def counted(self) -> CountedModel:
+        """The model of one job, which counts the texts that it cannot read."""
+        return CountedModel(LoadedModel(self.name, self.model.encoder, self.tokenizer, self, folder=self.folder))
+
     def predict(
         self,
         data: Any,
@@ -108,9 +113,12 @@ class FineTunedModel:
             if isinstance(text, str):
                 refuse_file_name(text)
         table = TableOptions(columns=_names(columns))
+        counted = self.counted()
         result = predict_input(
-            self, open_input(self.task, data, second, table=table, keep=_names(keep) or (), names=self.text_columns)
+            counted.loaded.fine_tuned,
+            open_input(self.task, data, second, table=table, keep=_names(keep) or (), names=self.text_columns),
         )
+        counted.warn(self.name)
         result._frame = data if hasattr(data, "columns") else None
         return result.to_python()
 

@@ -63,6 +63,11 @@ class ReadingCount:
             found.append(f"{'it' if found else model} does not know {MAX_UNKNOWN:.0%} or more of the tokens of {texts}")
         return f"{'; '.join(found)}: the results may be meaningless" if found else None
 
+    def cut_note(self) -> str:
+        """Say how many texts were cut."""
+        were = "was" if self.cut == 1 else "were"
+        return f"{count_of(self.cut, 'text')} had more tokens than the model takes and {were} cut"
+
     def _is_new(self, text: str | tuple[str, str]) -> bool:
         before = len(self._seen)
         self._seen.add(hash(text))

@@ -87,7 +87,10 @@ class _FineTunedEstimator(EstimatorParameters):
     def _predictions(self, examples: Sequence[Example]) -> list[dict[str, Any]]:
         if not self.__sklearn_is_fitted__():
             raise InputError(f"this {type(self).__name__} is not fitted; call fit first")
-        return predict(self.fine_tuned_, examples, device=choose_device(self.device)) if examples else []
+        counted = self.fine_tuned_.counted()
+        found = predict(counted.loaded.fine_tuned, examples, device=choose_device(self.device)) if examples else []
+        counted.warn(str(self.model))
+        return found
 
     def _present_rows(self, texts: Sequence[object], labels: Sequence[object]) -> list[int]:
         """The rows with a text and a label; others are an error, or skipped with a warning."""

@@ -324,7 +324,7 @@ class Verb:
         warnings = models.warnings()
         for warning in warnings:
             yield Note(message=f"warning: {warning}")
-        result.with_warnings(warnings, models.num_cut)
+        result.with_warnings(warnings, models.cut_notes())
         return result
 
     def command_line(self, request: Request) -> str:

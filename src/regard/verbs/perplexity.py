@@ -78,6 +78,7 @@ def perplexity(request: PerplexityRequest, models: Models) -> Generator[Event, N
 
 def _read(request: PerplexityRequest) -> Generator[Event, None, str]:
     from regard.data.files import content_suffix
+    from regard.data.rows import PLAIN
     from regard.inference.likelihood import read_text_file
 
     # Other files are running text, whatever their lines look like.
@@ -86,7 +87,10 @@ def _read(request: PerplexityRequest) -> Generator[Event, None, str]:
         if not is_table and table_options(request).infers_format:
             return read_text_file(request.source, request.encoding)
     rows = yield from open_texts(request.source, request)
-    text = "\n".join(row.texts[0] or "" for row in rows.read(request.missing))
-    if (note := rows.missing_note(request.missing)) is not None:
-        yield Note(message=note)
+    # A blank line of a text belongs to it; a row without a text does not.
+    is_text = rows.description == PLAIN[0]
+    missing = "skip" if request.missing == "keep" and not is_text else request.missing
+    text = "\n".join(row.texts[0] or "" for row in rows.read(missing))
+    if not is_text and (note := rows.missing_note(missing)) is not None:
+        yield Note(message=f"warning: {note}")
     return text

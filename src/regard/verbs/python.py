@@ -14,7 +14,6 @@ from regard.errors import InputError, InputWarning
 from regard.events import Event, Note, drain
 from regard.verbs import RENAMED
 from regard.verbs.base import Device, Verb, cli_of
-from regard.wording import count_of
 
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
@@ -69,9 +68,7 @@ def python_function(verb: Verb) -> Callable[..., Any]:
                 on_event(event)
 
         result = drain(verb.run(verb.parse(values, python=True), models), collect)
-        if result._num_cut:
-            found.append(f"{count_of(result._num_cut, 'text')} had more tokens than the model takes and were cut")
-        for message in found:
+        for message in (*found, *result._cut_notes):
             warnings.warn(message, InputWarning, stacklevel=2)
         return result.to_python()
 

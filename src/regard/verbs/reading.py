@@ -10,7 +10,7 @@ from regard.checkpoints.models import Models
 
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
-    from regard.text.reading import ReadingCount
+    from regard.checkpoints.reading import CountedModel
 
 
 class CountingModels:
@@ -18,24 +18,22 @@ class CountingModels:
 
     def __init__(self, models: Models) -> None:
         self._models = models
-        self._counts: dict[str, tuple[ReadingCount, str]] = {}  # and what to use instead
+        self._counted: dict[str, CountedModel] = {}
 
     @contextmanager
     def use(
         self, name: str, check: Callable[[str], object] | None = None, *, precision: str = "fp32"
     ) -> Iterator[LoadedModel]:
-        from regard.inference.reading import alternative, reading_count
+        from regard.checkpoints.reading import CountedModel
 
         with self._models.use(name, check, precision=precision) as loaded:
-            if name not in self._counts:  # translators test the language of texts themselves
-                folder = None if loaded.translator is not None else loaded.folder
-                self._counts[name] = reading_count(folder), alternative(loaded)
-            yield loaded.counting(self._counts[name][0])
+            if name not in self._counted:
+                self._counted[name] = CountedModel(loaded)
+            yield loaded.counting(self._counted[name].count)
 
     def warnings(self) -> list[str]:
-        notes = ((count.note(name), other) for name, (count, other) in self._counts.items())
-        return [f"{note}.{other}" for note, other in notes if note is not None]
+        return [warning for name, counted in self._counted.items() for warning in counted.warnings(name)]
 
-    @property
-    def num_cut(self) -> int:
-        return sum(count.cut for count, _ in self._counts.values())
+    def cut_notes(self) -> list[str]:
+        """Say how many texts each model has cut."""
+        return [counted.count.cut_note() for counted in self._counted.values() if counted.count.cut]

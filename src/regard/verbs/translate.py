@@ -146,7 +146,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
         while batch := list(islice(texts, at_once)):
             for text, found in zip(batch, translator.translate(batch, beam=beam, trace=trace), strict=True):
                 translated = TranslatedText(text, found)
-                complete.add(found[0].sentences)
+                complete.add(text, found[0].sentences)
                 sources.add(text, found[0].sentences)
                 if keep:
                     done.append(translated)
@@ -154,8 +154,8 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
                 yield ResultItem(text=translated.lines(count, several=several > 1, alone=alone), item=translated)
                 count += 1
                 yield Progress(stage="translating", done=count)
-        if (note := rows.missing_note(request.missing)) is not None:
-            yield Note(message=note)
+        if (missing_note := rows.missing_note(request.missing)) is not None:
+            yield Note(message=missing_note)
         bleu = None
         if references is not None:
             from regard.inference.translation.translator import bleu as corpus_bleu
@@ -174,6 +174,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
         notes = [*sources.notes(), *complete.notes(translator.max_length)]
         for message in notes:
             yield Note(message=f"warning: {message}")
+        notes += [] if missing_note is None else [missing_note]
         result = TranslationResult(model=request.model, texts=[], bleu=bleu, notes=notes)
         if request.steps:
             from regard.interpret.translation import replay_translations

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -81,8 +83,29 @@ def test_what_is_translated_at_once() -> None:
     ]
     assert parts("Das kostet ca.\nzehn Euro. Ja.") == ["Das kostet ca.\nzehn Euro.", "Ja."], "an abbreviation"
     assert parts("Gut!\n😀\nJa!\n\n---") == ["Gut!\n😀", "Ja!\n\n---"]
+    assert parts("Der Hund schläft.Die Katze wacht.Ich gehe.") == ["Der Hund schläft.", "Die Katze wacht.", "Ich gehe."]
+    assert parts("Siehe www.Beispiel.de und z.B. die Datei U.S.A. hier.") == [
+        "Siehe www.Beispiel.de und z.B. die Datei U.S.A. hier."
+    ]
     text = ">>fra<< Good morning. Good night."
     assert source_texts(text, split_source(text, lambda _: True)) == [">>fra<< Good morning.", ">>fra<< Good night."]
+
+
+def test_wrapped_lines_go_on() -> None:
+    text = " ".join(SENTENCES)
+    lines = textwrap.wrap(text, 40)
+    assert any(line[0].isupper() and not before.endswith(".") for before, line in pairwise(lines))
+    for wrapped in ("\n".join(lines), " \n  ".join(lines), f"Titel\n\n{chr(10).join(lines)}\n\nEnde"):
+        found = [" ".join(wrapped[start:end].split()) for start, end in sentence_spans(wrapped)]
+        assert found == (["Titel", *SENTENCES, "Ende"] if "Titel" in wrapped else SENTENCES)
+    items = ["Einen großen Sack Kartoffeln kaufen", "Butter und Brot für vier Personen holen", "Den Nachbarn besuchen"]
+    assert len(sentence_spans("\n".join(items))) == 3, "a list"
+
+
+def test_a_list_of_clauses_that_is_cut_short_is_said(german: Translator) -> None:
+    text = "Der Hund schläft; die Katze wacht; ich gehe; du kommst; er liest; wir singen; sie tanzen; ihr lacht."
+    [[found]] = german.translate([text])
+    assert found.sentences[0].short or all(word in found.text for word in ("cat", "read", "sing"))
 
 
 def test_a_sentence_that_is_too_long_is_cut(german: Translator) -> None:
@@ -165,9 +188,11 @@ def test_a_trace_has_every_sentence(tmp_path: Path) -> None:
 
 
 def test_incomplete_translations_are_counted() -> None:
-    assert is_short(20, 5) and not is_short(20, 12) and not is_short(5, 1)
+    assert is_short("Ein Satz.", 20, 5) and not is_short("Ein Satz.", 20, 11) and not is_short("Ein Satz.", 5, 1)
+    assert is_short("Er liest; wir singen; sie tanzen; ihr lacht.", 20, 11), "a clause is missing"
     sentence = TranslatedSentence((0, 9), (0, 2), (1,), -1.0, -1.0, finished=False, cut=False, short=True)
     count = CompletenessCount()
-    count.add([sentence, replace(sentence, finished=True, short=False)])
+    count.add("Ein Satz. Noch einer.", [sentence, replace(sentence, finished=True, short=False)])
     limit, short = count.notes(35)
     assert "1 of 2" in limit and "length limit" in limit and "1 of 2" in short and "shorter" in short
+    assert "“Ein Satz.”" in short

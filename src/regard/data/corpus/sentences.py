@@ -27,9 +27,13 @@ def _stop(marks: str, close: str) -> str:
 
 
 _STOP = re.compile(_stop(".!?…", rf"[{_CLOSE}]*+"))
-# Also the marks of other scripts, quotes that close with “ or «, a space before », and marks that no space follows.
+# Also the marks of other scripts, quotes that close with “ or «, a space before », and marks that no space follows: in
+# Chinese and Japanese, and between a word in lower case and one with a capital.
 _CLOSE_ANY = rf"(?:[{_CLOSE}“«‹›]|[ \u00a0\u202f][»›](?!\w))*+"
-_STOP_ANY = re.compile(_stop(".!?…؟।۔", _CLOSE_ANY) + r"|[。！？｡]++[」』”’）》】)]*+\s*+(?![とっ、，])")
+_UNSPACED = r"(?<=[a-zß-öø-ÿа-яё]{2})(?<!www)[.!?…]++(?=[A-ZÀ-ÖØ-ÞА-ЯЁ][a-zß-öø-ÿа-яё])"
+_STOP_ANY = re.compile(
+    "|".join((_stop(".!?…؟।۔", _CLOSE_ANY), r"[。！？｡]++[」』”’）》】)]*+\s*+(?![とっ、，])", _UNSPACED))
+)
 _LOWER_START = re.compile(r"[.!?…][.!?…\s]*\s([a-zß-öø-ÿ])")
 # A small letter that begins a line after the end of a sentence.
 _LOWER_LINE = re.compile(rf"[.!?…؟।۔][{_CLOSE}“«‹›]*+(?:\[\d{{1,3}}\])*+[^\S\n]*+\n\s*+[{_OPEN}„–—-]*+\s*+([^\W\d_])")

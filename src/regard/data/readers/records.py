@@ -304,8 +304,18 @@ def _object(value: object, where: str) -> Record:
 
 
 def _parse(text: str, where: str, expected: str) -> object:
+    def unique(pairs: list[tuple[str, object]]) -> Record:
+        record = dict(pairs)
+        if len(record) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"{where}: the key {twice!r} is there twice; rename or remove one")
+        return record
+
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=unique)
+    except InputError:
+        raise
     except json.JSONDecodeError as error:
         line = f" line {error.lineno}" if "\n" in text else ""
         raise InputError(

@@ -95,6 +95,12 @@ class EmbedResult(Result):
     def __len__(self) -> int:
         return self.rows
 
+    def __iter__(self) -> Iterator[NDArray[np.float32]]:  # type: ignore[override]
+        return iter(self.vectors)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self.vectors[row]
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.vectors, dtype=dtype) if copy else np.asarray(self.vectors, dtype=dtype)
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.checkpoints.loading import find_folder
+from regard.checkpoints.reading import CountedModel
 from regard.data.text_inputs import check_columns, read_texts, remember_columns
 from regard.errors import InputError, check_choice
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
@@ -72,9 +76,9 @@ class Embedder(EstimatorParameters):
         check_columns(self, inputs)
         texts = [str(text) for text in inputs.present()]
         ready = self._engine()
-        if ready.pooling == "none":
-            return ready.embed_tokens(texts)
-        return self._as_output(ready.embed(texts), inputs.index)
+        vectors: Any = ready.embed_tokens(texts) if ready.pooling == "none" else ready.embed(texts)
+        self.__dict__["_counted"].warn(str(self.model) if isinstance(self.model, str) else "the model")
+        return vectors if ready.pooling == "none" else self._as_output(vectors, inputs.index)
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         return self.fit(X).transform(X)
@@ -111,7 +115,9 @@ class Embedder(EstimatorParameters):
         held: tuple[Any, EmbeddingEngine] | None = self.__dict__.get("_held")
         if held is None or held[0] != wanted:
             held = wanted, load_engine(**wanted)
-            self.__dict__["_held"] = held
+            counted = CountedModel(LoadedModel("", held[1].model, held[1].tokenizer, folder=_folder(self.model)))
+            held[1].tokenizer = counted.loaded.tokenizer
+            self.__dict__.update(_held=held, _counted=counted)
         return held[1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -131,3 +137,7 @@ class Embedder(EstimatorParameters):
             input_tags=InputTags(two_d_array=False, one_d_array=True, string=True),
             requires_fit=False,
         )
+
+
+def _folder(model: object) -> Path | None:
+    return find_folder(model) if isinstance(model, str | os.PathLike) else getattr(model, "folder", None)

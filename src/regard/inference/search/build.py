@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.checkpoints.loaded_model import LoadedModel
+from regard.checkpoints.reading import CountedModel
 from regard.data.files import refuse_file_name, refuse_output_in_input
 from regard.data.labels import is_missing
 from regard.data.readers import TableOptions
@@ -152,25 +153,25 @@ def index(
     _check_source(source)
     table = _table(columns, missing)
 
+    counted: list[CountedModel] = []
+
     def load(name: str | None) -> LoadedModel:
-        return _load(model, device)
+        counted.append(CountedModel(_load(model, device)))
+        return counted[0].loaded
+
+    def use_counted(found: Index) -> Index:
+        found.use_counted(counted[0])
+        counted[0].warn(found.model_name)
+        return found
 
     options: Any = {"table": table, "keep": _names(keep), "id_column": id}
     if output is None:
         found, _ = drain(temporary_index(source, load, **options), on_event)
-        return found
+        return use_counted(found)
     if isinstance(source, str | os.PathLike):
         refuse_output_in_input(output, source)
-    loaded: list[LoadedModel] = []
-
-    def load_once(name: str | None) -> LoadedModel:
-        loaded.append(load(name))
-        return loaded[0]
-
-    drain(index_events(source, Path(output), load_once, approximate=approximate, **options), on_event)
-    found = Index(Path(output))
-    found.use_model(loaded[0])
-    return found
+    drain(index_events(source, Path(output), load, approximate=approximate, **options), on_event)
+    return use_counted(Index(Path(output)))
 
 
 def add_to_index(
@@ -196,6 +197,7 @@ def add_to_index(
     )
     added, _ = drain(events, on_event)
     index.reopen()
+    index.warn()
     return added
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from regard.checkpoints.loaded_model import LoadedModel
+from regard.checkpoints.reading import CountedModel
 from regard.errors import InputError, RegardError, check_choice
 from regard.events import Event, Note, Progress, drain
 from regard.files.disk import replace_folder
@@ -67,6 +68,7 @@ class Index:
         self.folder, self._temporary = folder, temporary
         self._engine: EmbeddingEngine | None = None
         self._loaded: LoadedModel | None = None
+        self._counted: CountedModel | None = None
         self._open()
 
     def _open(self) -> None:
@@ -138,7 +140,16 @@ class Index:
         from regard.device import choose_device
         from regard.inference.load_model import load_model
 
-        self.use_model(load_model(model or self.model_name, device=choose_device(device)))
+        self.use_counted(CountedModel(load_model(model or self.model_name, device=choose_device(device))))
+
+    def use_counted(self, counted: CountedModel) -> None:
+        """`use_model` for Python code, which is warned of texts that the model cannot read."""
+        self.use_model(counted.loaded)
+        self._counted = counted
+
+    def warn(self) -> None:
+        if self._counted is not None:
+            self._counted.warn(self.model_name)
 
     def search(
         self,
@@ -162,6 +173,7 @@ class Index:
         checked = check_queries(queries)
         options: Any = {"method": method, "approximate": approximate, "rerank": rerank, "rerank_top": rerank_top}
         found = list(self.search_steps(checked, top, **options))
+        self.warn()
         return self.search_result(found, method=method, approximate=approximate, rerank=reranker)
 
     def search_result(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from regard.data.corpus.sentences import split_sentences
@@ -20,10 +21,17 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]
 MIN_RATIO = 0.4  # of the tokens of a translation to those of its source; below, something is missing
+MIN_RATIO_OF_CLAUSES = 0.6  # of a source of MIN_CLAUSES clauses or more, of which translators leave out some
+MIN_CLAUSES = 4
 MIN_TOKENS = 12  # of a source; short sentences vary more
+MIN_WIDTH = 30  # of lines that a program or a mail has wrapped
+MAX_QUOTED = 60  # characters of a sentence in a warning
 _LINE = re.compile(r"\s*\n\s*")
 _CODE = re.compile(r"\s*>>\w+<<\s*")  # of the target language, which Marian reads before every sentence
 _BREAKS = (re.compile(r"[,;:،，、；：](?=\s|[^\x00-\u2e7f])\s*|\s[-–—]\s"), re.compile(r"\s+"))
+_CLAUSE = re.compile(r"[,;:]\s|\s[-–—]\s|[，；：、]")
+_END = re.compile(r"[.!?:…。！？｡؟।۔][\"'”’»)\]“«」』）]*\s*\Z")
+_WITHIN = re.compile(r"[^\W\d_][.!?][\"'”’»)\]“«]* +[^\W\d_a-zß-öø-ÿ]")  # the end of a sentence within a line
 _UNSPACED = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")  # Chinese and Japanese
 
 
@@ -54,14 +62,17 @@ class TranslatedSentence:
 
 
 def sentence_spans(text: str) -> list[Span]:
-    """The sentences of a text; a line break ends one unless the next line goes on with a lowercase letter.
+    """The sentences of a text.
 
-    What has no letters or digits, such as an emoji, belongs to the sentence before it.
+    A line break ends one unless the next line goes on with a lowercase letter or the lines of the paragraph are wrapped
+    at a width. What has no letters or digits, such as an emoji, belongs to the sentence before it.
     """
     code = _CODE.match(text)
-    start, spans = code.end() if code else 0, list[Span]()
+    start, spans, wrapped = code.end() if code else 0, list[Span](), wrapped_lines(text)
     for line in [*_LINE.finditer(text, start), None]:
         if line and line[0].count("\n") == 1 and text[line.end() : line.end() + 1].islower():
+            continue
+        if line and line.end() in wrapped:
             continue
         end = line.start() if line else len(text)
         for first, last in split_sentences(text[start:end], any_language=True):
@@ -73,6 +84,28 @@ def sentence_spans(text: str) -> list[Span]:
     if len(spans) < 2:
         return [(0, len(text))] if text.strip() else []
     return spans
+
+
+def wrapped_lines(text: str) -> set[int]:
+    """Where lines begin that go on with the sentence of the line before, because a paragraph is wrapped at a width.
+
+    That is so if the first word of no line has room in the line before, and the text reads as prose: a sentence ends
+    within a line, or a line begins in lower case.
+    """
+    found: set[int] = set()
+    for paragraph in re.finditer(r"(?:[^\n]*\S[^\n]*(?:\n|\Z)){3,}", text):
+        lines, start = paragraph[0].splitlines(), paragraph.start()
+        bare = [line.strip() for line in lines]
+        width = max(map(len, bare))
+        following = list(pairwise(bare))
+        is_full = all(len(line) + 1 + len(after.split()[0]) > width for line, after in following)
+        is_prose = any(_WITHIN.search(line) for line in bare) or any(after[0].islower() for _, after in following)
+        if width >= MIN_WIDTH and is_full and is_prose:
+            for line, after in pairwise(lines):
+                start += len(line) + 1
+                if not _END.search(line):
+                    found.add(start + len(after) - len(after.lstrip()))
+    return found
 
 
 def source_texts(text: str, sentences: Iterable[SourceSentence | TranslatedSentence]) -> list[str]:
@@ -118,9 +151,11 @@ def join_translations(
     return joined, targets
 
 
-def is_short(source: int, target: int) -> bool:
-    """Whether a translation of `target` tokens has far fewer than its source."""
-    return source >= MIN_TOKENS and target < MIN_RATIO * source
+def is_short(text: str, source: int, target: int) -> bool:
+    """Whether a translation of `target` tokens has far fewer than its source, a text of `source` tokens."""
+    has_clauses = len(_CLAUSE.findall(text)) + 1 >= MIN_CLAUSES
+    ratio = MIN_RATIO_OF_CLAUSES if has_clauses else MIN_RATIO
+    return source >= MIN_TOKENS and target < ratio * source
 
 
 class CompletenessCount:
@@ -128,9 +163,12 @@ class CompletenessCount:
 
     def __init__(self) -> None:
         self.sentences = self.unfinished = self.short = self.cut = 0
+        self.example = ""  # a source whose translation is short
 
-    def add(self, sentences: Sequence[TranslatedSentence]) -> None:
+    def add(self, text: str, sentences: Sequence[TranslatedSentence]) -> None:
         self.sentences += len(sentences)
+        short = (text[slice(*sentence.source)] for sentence in sentences if sentence.short)
+        self.example = self.example or next((" ".join(source.split()) for source in short), "")
         self.unfinished += sum(not sentence.finished for sentence in sentences)
         self.short += sum(sentence.short for sentence in sentences)
         self.cut += sum(sentence.cut for sentence in sentences)
@@ -143,7 +181,11 @@ class CompletenessCount:
         if self.unfinished:
             notes.append(f"{counted(self.unfinished)} translation ended at its length limit and may be wrong")
         if self.short:
-            notes.append(f"{counted(self.short)} translation is far shorter than the source: a part may be missing")
+            long = self.example[:MAX_QUOTED] + ("..." if len(self.example) > MAX_QUOTED else "")
+            such = f" (“{long}”)" if self.sentences > 1 else ""
+            notes.append(
+                f"{counted(self.short)} translation is far shorter than the source{such}: a part may be missing"
+            )
         if self.cut:
             notes.append(
                 f"sentences of more than {max_length} tokens, hardly any of which training had, were cut into "

@@ -204,7 +204,7 @@ class Translator:
                 score=one.score,
                 finished=one.finished,
                 cut=sentence.cut,
-                short=is_short(len(source), len(one.ids)),
+                short=is_short(text[slice(*sentence[:2])], len(source), len(one.ids)),
             )
             for sentence, source, target, one in zip(sentences, sources, targets, hypotheses, strict=True)
         ]

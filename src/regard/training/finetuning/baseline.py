@@ -19,6 +19,7 @@ import torch
 
 from regard.checkpoints import loading
 from regard.checkpoints.loaded_model import require_tokenizer
+from regard.checkpoints.reading import stated_language
 from regard.data.examples import Example, TextExample, split_folds
 from regard.data.readers import ExampleSet
 from regard.errors import InputError
@@ -26,7 +27,6 @@ from regard.events import Event, Note, Progress, map_events
 from regard.files.disk import atomic_write
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.inference.embedding.sentence_transformers import read_sentence_settings
-from regard.inference.reading import stated_language
 from regard.known import DEFAULT_EMBEDDING_MODEL, DEFAULT_MODEL
 from regard.models.family import can
 from regard.tasks.fine_tuned_model import FineTunedModel, predict

@@ -24,6 +24,7 @@ import torch
 
 from regard.checkpoints import loading
 from regard.checkpoints.files import verify
+from regard.checkpoints.reading import reading_count, stated_language
 from regard.data.examples import ImageExample, split_examples
 from regard.data.image_processor import ImageProcessor, image_processor_of
 from regard.data.labels import similar_labels
@@ -34,7 +35,6 @@ from regard.events import Event, Note, drain, map_events
 from regard.files.disk import atomic_write
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import remove_files
-from regard.inference.reading import reading_count, stated_language
 from regard.known import DEFAULT_EMBEDDING_MODEL, MULTILINGUAL
 from regard.models.family import can, describe_model
 from regard.tasks.fine_tuned_model import FineTunedModel, calibrate, load_fine_tuned, save_fine_tuned, score

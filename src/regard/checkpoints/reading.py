@@ -1,13 +1,16 @@
-"""What is known of the languages that a model reads, and a model that reads more."""
+"""What is known of the languages that a model reads, a model that reads more, and warnings for Python code."""
 
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from functools import cache
 from pathlib import Path
 
 from regard.checkpoints.files import TASK
 from regard.checkpoints.loaded_model import LoadedModel
+from regard.errors import InputWarning
 from regard.files.json_files import read_json
 from regard.known import BUILT_IN, DEFAULT_MODEL, MULTILINGUAL, builtin_folder
 from regard.models.family import can
@@ -16,6 +19,33 @@ from regard.text.reading import ReadingCount
 
 ENGLISH = "English"
 _CARD_LANGUAGE = re.compile(r"\A---\s*\n(?:.*\n)*?language:\s*(?:-\s*)?(\w+)[ \t]*\n(?![ \t]*-\s)")
+
+
+class CountedModel:
+    """A model of one job, which counts the texts that it cannot read. `loaded` is the model to use.
+
+    Results of verbs carry `warnings`; classes for Python code, which has no other door, call `warn` after their work.
+    """
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._model = loaded
+        # Translators test the language of texts themselves.
+        self.count = reading_count(None if loaded.translator is not None else loaded.folder)
+        self.loaded = loaded.counting(self.count)
+        self._warned: set[str] = set()
+
+    def warnings(self, name: str) -> list[str]:
+        """A sentence about the texts that the model could not read; empty if it read all of them."""
+        note = self.count.note(name)
+        return [] if note is None else [f"{note}.{alternative(self._model)}"]
+
+    def warn(self, name: str) -> None:
+        """Warn the calling code once of texts that the model could not read, and once of texts that were cut."""
+        cut = [self.count.cut_note()] if self.count.cut else []
+        for kind, messages in (("unread", self.warnings(name)), ("cut", cut)):
+            if messages and kind not in self._warned:
+                self._warned.add(kind)
+                warnings.warn(messages[0], InputWarning, stacklevel=_calling_level())
 
 
 def reading_count(folder: Path | None) -> ReadingCount:
@@ -58,3 +88,11 @@ def alternative(loaded: LoadedModel) -> str:
 @cache
 def _english() -> LanguageProfile | None:
     return LanguageProfile.open(builtin_folder(DEFAULT_MODEL))
+
+
+def _calling_level() -> int:
+    """The `stacklevel`, counted from the function that calls this one, of the code that called Regard."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("regard."):
+        frame, level = frame.f_back, level + 1
+    return level
