@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -66,6 +67,7 @@ class Documents:
         self.path = folder / DOCUMENTS
         self._offsets = np.load(folder / OFFSETS, mmap_mode="r")
         self._file = self.path.open("rb")
+        weakref.finalize(self, self._file.close)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -66,6 +67,8 @@ class Index:
 
     def __init__(self, folder: Path, *, temporary: TemporaryDirectory[str] | None = None) -> None:
         self.folder, self._temporary = folder, temporary
+        if temporary is not None:
+            weakref.finalize(self, temporary.cleanup)
         self._engine: EmbeddingEngine | None = None
         self._loaded: LoadedModel | None = None
         self._counted: CountedModel | None = None
@@ -359,8 +362,10 @@ class Index:
                 shutil.copytree(self.folder / "segments" / one.name, staging / "segments" / one.name)
             if self.manifest.deleted is not None:
                 shutil.copy2(self.folder / self.manifest.deleted[0], staging)
-        self.folder, self._temporary = target, None
+        before, self.folder, self._temporary = self._temporary, target, None
         self._open()
+        if before is not None:
+            before.cleanup()
 
 
 @dataclass(frozen=True)
