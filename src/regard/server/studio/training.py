@@ -1,6 +1,6 @@
 """Fine-tuning from the page: started, watched and stopped, one job at a time, each in a process of its own.
 
-    python -m regard.server.training
+    python -m regard.server.studio.training
 
 runs the verb `train`, which can be stopped at any point and frees its memory at the end. The request is one line of
 JSON on standard input, which stays open while the training is wanted: when it is closed, the training ends. Standard
@@ -36,8 +36,8 @@ from regard.verbs.python import LocalModels
 from regard.verbs.train import TrainRequest, train
 
 if TYPE_CHECKING:
-    from regard.server.model_registry import ModelRegistry
-    from regard.server.studio import Studio
+    from regard.server.studio.model_registry import ModelRegistry
+    from regard.server.studio.studio import Studio
 
 MAX_EPOCHS = 20
 MAX_MESSAGES = 20
@@ -196,7 +196,7 @@ def run_in_process(job: TrainingJob) -> Mapping[str, float]:
     Raises RegardError when the training fails. When the job is cancelled, the process ends within GRACE_SECONDS.
     """
     # -P: a file in the current folder must not shadow a library.
-    command = [sys.executable, "-P", "-m", "regard.server.training"]
+    command = [sys.executable, "-P", "-m", "regard.server.studio.training"]
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(

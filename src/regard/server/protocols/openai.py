@@ -15,11 +15,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from regard.errors import RegardError
-from regard.server.endpoint import Call, Endpoint, Gate, error_response, json_response
+from regard.server.http.endpoint import Call, Endpoint, Gate, error_response, json_response
+from regard.server.models.served_models import ModelDirectory
+from regard.server.protocols.tei import INPUTS, MANY, as_rows
+from regard.server.protocols.vectors_json import base64_rows, json_rows, read_vectors
 from regard.server.request_errors import RequestError, invalid
-from regard.server.served_models import ModelDirectory
-from regard.server.tei_routes import INPUTS, MANY, as_rows
-from regard.server.vectors_json import base64_rows, json_rows, read_vectors
 
 MAX_LOGPROBS = 20
 MAX_STOP = 16

@@ -15,7 +15,7 @@ from regard.checkpoints.packages import packaged_names
 from regard.errors import InputError, RegardError, suggest
 from regard.inference.model_summary import ModelCapability, ModelSummary, summarize_folder, summarize_model
 from regard.known import builtin_names
-from regard.server.request_queue import acquire, interruptible, use_threads
+from regard.server.studio.request_queue import acquire, interruptible, use_threads
 
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel

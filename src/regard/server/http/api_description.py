@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from regard.errors import RegardError
-from regard.server.endpoint import (
+from regard.server.http.endpoint import (
     OPENAI_STATUSES,
     Call,
     Endpoint,
@@ -22,7 +22,7 @@ from regard.server.endpoint import (
     json_response,
     shape_of,
 )
-from regard.server.served_models import ServedModels
+from regard.server.models.served_models import ServedModels
 
 PLAIN = {
     "/v1/models": "The models of the server.",

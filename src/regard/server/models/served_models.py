@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from regard.errors import InputError, RegardError, suggest
-from regard.server.model_process import ModelProcess, Receiver
+from regard.server.models.process import ModelProcess, Receiver
 from regard.server.request_errors import RequestError, invalid, unavailable
 
 # What an operation needs, for the error about a model that lacks it.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from regard.errors import InputError, RegardError
 from regard.render.bundle import check_built
-from regard.server.model_registry import LOADER_NAME, ModelRegistry
-from regard.server.studio import FOLDER, Workspace
+from regard.server.studio.model_registry import LOADER_NAME, ModelRegistry
+from regard.server.studio.studio import FOLDER, Workspace
 
 if TYPE_CHECKING:
     import uvicorn
@@ -45,12 +45,12 @@ def serve(
     load models or compute answers that are no longer wanted.
     """
     check_built()
-    from regard.server.api_keys import accepted_hosts, check_exposure, read_api_keys
-    from regard.server.app import create_app
-    from regard.server.request_queue import WORKER_NAME, RequestQueue
-    from regard.server.studio import Studio
+    from regard.server.http.api_keys import accepted_hosts, check_exposure, read_api_keys
+    from regard.server.http.token_auth import generate_token
+    from regard.server.studio.app import create_app
+    from regard.server.studio.request_queue import WORKER_NAME, RequestQueue
+    from regard.server.studio.studio import Studio
     from regard.server.temporary_folder import temporary_folder
-    from regard.server.token_auth import generate_token
 
     check_exposure(host, api_key_file, command="studio")
     keys = None if api_key_file is None else read_api_keys(api_key_file)
@@ -87,7 +87,7 @@ def create_server(
     `shed` may answer requests before they are parsed. It logs no addresses, because one of them may hold a token."""
     import uvicorn
 
-    from regard.server.connection import Connection
+    from regard.server.http.connection import Connection
 
     settings = {"max_connections": max_connections} | ({} if shed is None else {"shed": staticmethod(shed)})
     connection = type("Connection", (Connection,), settings)

@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from regard.errors import RegardError
-from regard.server.endpoint import Call, Endpoint, Gate, error_response
+from regard.server.http.endpoint import Call, Endpoint, Gate, error_response
 from regard.server.request_errors import RequestError, invalid
 
 EVENTS_TYPE = "application/x-ndjson"

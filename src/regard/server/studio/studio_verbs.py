@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from regard.cancellation import Cancelled
 from regard.errors import RegardError
 from regard.events import Event, drain
-from regard.server.connection import BodyReader
-from regard.server.endpoint import Call, Gate, Limits, wait_disconnect
-from regard.server.request_queue import RequestQueue
-from regard.server.verb_routes import Form
-from regard.server.verbs import encode, encode_result
+from regard.server.http.connection import BodyReader
+from regard.server.http.endpoint import Call, Gate, Limits, wait_disconnect
+from regard.server.models.client_verbs import encode, encode_result
+from regard.server.protocols.verbs import Form
+from regard.server.studio.request_queue import RequestQueue
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from regard.render.result import Result
-    from regard.server.studio import Studio
+    from regard.server.studio.studio import Studio
 
 Answer = TypeVar("Answer")
 RunVerb = Callable[["Studio", str, Mapping[str, object]], Generator[Event, None, "Result"]]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
-from regard.server.endpoint import Gate
-from regard.server.metrics import ServerMetrics
-from regard.server.openai_routes import OpenAIRoutes
-from regard.server.served_models import ModelDirectory
-from regard.server.tei_routes import TeiRoutes
+from regard.server.http.endpoint import Gate
+from regard.server.http.metrics import ServerMetrics
+from regard.server.models.served_models import ModelDirectory
+from regard.server.protocols.openai import OpenAIRoutes
+from regard.server.protocols.tei import TeiRoutes
 
 
 def api_routes(models: ModelDirectory, gate: Gate, metrics: ServerMetrics) -> list[Route]:

@@ -23,8 +23,8 @@ from pydantic import BaseModel, Field
 
 from regard.errors import InputError
 from regard.models.family import can
-from regard.server.model_registry import ModelRegistry
-from regard.server.training import TrainingJobs
+from regard.server.studio.model_registry import ModelRegistry
+from regard.server.studio.training import TrainingJobs
 from regard.verbs.base import validated
 
 FOLDER = "trained"  # in the current folder

@@ -1,6 +1,6 @@
 """A model in a process of its own, seen from the server's event loop.
 
-Requests go to `regard.server.model_program` over a socket and are answered in any order. When the process ends, all of
+Requests go to `regard.server.models.program` over a socket and are answered in any order. When the process ends, all of
 its requests fail with 503 and it is started again, after a pause that grows while it keeps failing. A process that is
 stuck, because it does not answer or its current batch does not end, is ended too. This module imports no torch.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard.errors import InputError, RegardError
-from regard.server.model_messages import FrameReader, Reply, Timing, pack
+from regard.server.models.messages import FrameReader, Reply, Timing, pack
 from regard.server.request_errors import RequestError, unavailable
 
 RESTART_SECONDS = (0.1, 1.0, 2.0, 5.0, 10.0, 30.0)  # pauses before consecutive restarts
@@ -292,7 +292,7 @@ def _spawn(name: str, connection: socket.socket) -> subprocess.Popen[bytes]:
     """Start the program of a model. Ctrl-C in a terminal does not reach it: the server ends it."""
     # It imports the same modules as this process, and -P keeps those of the current folder out.
     path = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry))
-    command = [sys.executable, "-P", "-m", "regard.server.model_program", name]  # the name is for `ps`
+    command = [sys.executable, "-P", "-m", "regard.server.models.program", name]  # the name is for `ps`
     # What it writes to disk for clients is in the temporary folder of the server, and ends with it.
     environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": tempfile.gettempdir()}
     return subprocess.Popen(command, stdin=connection.fileno(), env=environment, process_group=0)

@@ -1,4 +1,4 @@
-"""The program of a model's process, `python -m regard.server.model_program`; `regard.server.model_process` starts it.
+"""The program of a model's process, `python -m regard.server.models.program`; `regard.server.models.process` starts it.
 
 Its standard input is a socket to the server. It loads one model, answers requests, and ends as soon as the server
 closes the socket, whatever it is doing, so that no process outlives the server. Imports torch only after it has begun
@@ -18,7 +18,7 @@ from typing import Any
 
 from regard.engine.memory import use_one_arena
 from regard.errors import RegardError, is_out_of_memory
-from regard.server.model_messages import FrameReader, Reply, pack_replies, receive
+from regard.server.models.messages import FrameReader, Reply, pack_replies, receive
 
 VERB_NICENESS = 5  # verbs leave the cores to the processes that serve
 
@@ -71,7 +71,7 @@ def main() -> None:
     if setup["lane"] == "verbs":
         os.nice(VERB_NICENESS)
     try:
-        from regard.server.served_model import ServedModel
+        from regard.server.models.served_model import ServedModel
 
         served = ServedModel.load(setup)
     except Exception as error:

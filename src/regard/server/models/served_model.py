@@ -18,13 +18,13 @@ from regard.inference.generation.decoder import reuse_packed_weights
 from regard.inference.load_model import load_model
 from regard.inference.model_summary import summarize_model
 from regard.models.family import can
-from regard.server import verbs
-from regard.server.completion_job import CompletionJob
-from regard.server.model_messages import Reply
-from regard.server.model_services import BatchService, EmbeddingService, TaskService
-from regard.server.model_worker import Job, ModelWorker
-from regard.server.request_queue import SMALL_MODEL
-from regard.server.verb_job import ProcessModels, VerbJob
+from regard.server.models import client_verbs as verbs
+from regard.server.models.completion_job import CompletionJob
+from regard.server.models.messages import Reply
+from regard.server.models.services import BatchService, EmbeddingService, TaskService
+from regard.server.models.verb_job import ProcessModels, VerbJob
+from regard.server.models.worker import Job, ModelWorker
+from regard.server.studio.request_queue import SMALL_MODEL
 from regard.text import Tokenizer
 
 MAX_LANES = 4

@@ -20,12 +20,12 @@ from starlette.types import Receive, Scope, Send
 
 from regard.errors import InputError, RegardError
 from regard.files.json_files import json_text
-from regard.server.connection import RETRY_AFTER, BodyReader, BodyTimeout, BodyTooLarge
-from regard.server.model_messages import Reply, Timing
+from regard.server.http.connection import RETRY_AFTER, BodyReader, BodyTimeout, BodyTooLarge
+from regard.server.http.slots import Slots
+from regard.server.models.messages import Reply, Timing
+from regard.server.models.served_models import AnsweringModel
 from regard.server.request_errors import RequestError
-from regard.server.request_queue import ClientDisconnected, ServerBusy
-from regard.server.served_models import AnsweringModel
-from regard.server.slots import Slots
+from regard.server.studio.request_queue import ClientDisconnected, ServerBusy
 from regard.verbs import VERBS
 
 Body = TypeVar("Body", bound=BaseModel)

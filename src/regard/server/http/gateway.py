@@ -7,13 +7,13 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
-from regard.server.endpoint import RequestRecord
+from regard.server.http.endpoint import RequestRecord
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from regard.server.metrics import ServerMetrics
-    from regard.server.request_log import RequestLog
+    from regard.server.http.metrics import ServerMetrics
+    from regard.server.http.request_log import RequestLog
 
 REQUEST_ID = b"x-request-id"
 SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")

@@ -17,9 +17,9 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError, RegardError, suggest
 from regard.events import Event, drain
 from regard.inference.load_model import load_model
-from regard.server import verbs
-from regard.server.model_registry import ModelEntry, ModelRegistry
+from regard.server.models import client_verbs as verbs
 from regard.server.request_errors import RequestError
+from regard.server.studio.model_registry import ModelEntry, ModelRegistry
 
 
 class NoImages:

@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from regard.server.endpoint import Call, Endpoint, Gate, error_response, json_response
+from regard.server.http.endpoint import Call, Endpoint, Gate, error_response, json_response
+from regard.server.models.served_models import ModelDirectory
+from regard.server.protocols.vectors_json import json_rows, read_vectors
 from regard.server.request_errors import invalid, unavailable
-from regard.server.served_models import ModelDirectory
-from regard.server.vectors_json import json_rows, read_vectors
 
 MANY = 32  # vectors that are formatted in a thread: it takes longer than other requests should wait
 INPUTS = "A text or texts; token ids if the server was started with --accept-token-ids."

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from regard.server.endpoint import Call, Limits
+from regard.server.http.endpoint import Call, Limits
+from regard.server.models.client_verbs import http_verb
+from regard.server.models.served_models import AnsweringModel, ServedModels
+from regard.server.protocols.verbs import Form
 from regard.server.request_errors import invalid, unavailable
-from regard.server.served_models import AnsweringModel, ServedModels
-from regard.server.verb_routes import Form
-from regard.server.verbs import http_verb
 from regard.verbs.base import Verb
 
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from regard.server.model_messages import Reply
-from regard.server.model_process import Receiver
-from regard.server.served_models import ModelDirectory
+from regard.server.models.messages import Reply
+from regard.server.models.process import Receiver
+from regard.server.models.served_models import ModelDirectory
 
 if TYPE_CHECKING:
-    from regard.server.model_registry import ModelEntry, ModelRegistry
+    from regard.server.studio.model_registry import ModelEntry, ModelRegistry
 
 
 class StudioModel:
@@ -25,7 +25,7 @@ class StudioModel:
     state = "ready"
 
     def __init__(self, name: str, entry: ModelEntry) -> None:
-        from regard.server.served_model import ServedModel
+        from regard.server.models.served_model import ServedModel
 
         assert entry.loaded is not None
         self.name, self._loop = name, asyncio.get_running_loop()

@@ -21,9 +21,9 @@ from typing import Any
 from regard.cancellation import Cancelled
 from regard.engine.memory import MemoryTrimmer
 from regard.errors import InputError, RegardError
-from regard.server.batch_queue import BatchQueue, Piece
-from regard.server.model_messages import Reply, Timing
-from regard.server.model_services import BatchService, Prepared
+from regard.server.models.batch_queue import BatchQueue, Piece
+from regard.server.models.messages import Reply, Timing
+from regard.server.models.services import BatchService, Prepared
 from regard.server.request_errors import RequestError
 
 IDLE_SECONDS = 1.0  # without a batch

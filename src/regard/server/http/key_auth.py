@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from regard.server.endpoint import error_response, shape_of
+from regard.server.http.endpoint import error_response, shape_of
 from regard.server.request_errors import RequestError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from regard.server.api_keys import ApiKeys
+    from regard.server.http.api_keys import ApiKeys
 
 OPEN = ("/health",)  # what load balancers ask; it tells the names and states of the models
 REFUSAL = "this server needs a key: send the header Authorization: Bearer KEY with one of its keys"

@@ -14,13 +14,13 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from regard.server.endpoint import error_response, shape_of
+from regard.server.http.endpoint import error_response, shape_of
 from regard.server.request_errors import RequestError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from regard.server.api_keys import ApiKeys
+    from regard.server.http.api_keys import ApiKeys
 
 TOKEN_BYTES = 32
 HEADERS = {

@@ -19,27 +19,27 @@ from starlette.routing import Route
 
 from regard.errors import suggest
 from regard.render.bundle import page
-from regard.server import verbs
-from regard.server.api_description import describe
-from regard.server.api_routes import api_routes
-from regard.server.connection import BodyReader
-from regard.server.endpoint import EXCEPTION_HANDLERS, Call, Endpoint, Gate, Limits, json_response
-from regard.server.gateway import Gateway, Reporter
-from regard.server.key_auth import HostMiddleware
-from regard.server.metrics import ServerMetrics
+from regard.server.http.api_description import describe
+from regard.server.http.connection import BodyReader
+from regard.server.http.endpoint import EXCEPTION_HANDLERS, Call, Endpoint, Gate, Limits, json_response
+from regard.server.http.gateway import Gateway, Reporter
+from regard.server.http.key_auth import HostMiddleware
+from regard.server.http.metrics import ServerMetrics
+from regard.server.http.token_auth import TokenMiddleware
+from regard.server.models import client_verbs as verbs
+from regard.server.protocols.api_routes import api_routes
+from regard.server.protocols.verbs import Arguments, VerbRoutes
 from regard.server.request_errors import RequestError
-from regard.server.request_queue import RequestQueue
-from regard.server.studio import Studio, branch_prompt
-from regard.server.studio_models import StudioModels
-from regard.server.studio_verbs import RunVerb, StudioVerbs, TabGate, with_plain_errors
-from regard.server.token_auth import TokenMiddleware
-from regard.server.training import cancel_training, start_training, training_options
-from regard.server.verb_routes import Arguments, VerbRoutes
+from regard.server.studio.request_queue import RequestQueue
+from regard.server.studio.studio import Studio, branch_prompt
+from regard.server.studio.studio_models import StudioModels
+from regard.server.studio.studio_verbs import RunVerb, StudioVerbs, TabGate, with_plain_errors
+from regard.server.studio.training import cancel_training, start_training, training_options
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from regard.server.api_keys import ApiKeys
+    from regard.server.http.api_keys import ApiKeys
 
 HOSTS = ["127.0.0.1", "localhost"]
 MAX_BODY_BYTES = 1_000_000
