@@ -16,7 +16,7 @@ SETTINGS := pyproject.toml requirements/cpu-torch.txt requirements/run.txt
 help:
 	@echo "make run          set up if needed, then: regard studio (Ctrl-C ends it)"
 	@echo "make test         the tests (slow ones: .venv/bin/pytest -m slow)"
-	@echo "make check        ruff, mypy, import-linter, the page's types"
+	@echo "make check        ruff, mypy, import-linter, the page's types and style"
 	@echo "make format       let ruff and Biome rewrite the sources"
 	@echo "make web          build the studio's page if its sources have changed"
 	@echo "make screenshots  take the pictures of the studio in docs/ again"

@@ -33,8 +33,10 @@ function Show({ payload }: { payload: ActivationsPayload }) {
           <li key={one.line}>
             <Tokens one={one} />
             <p class="muted">
-              line {count(one.line)}: <Token text={visible(one.tokens[one.query]!)} /> →{" "}
-              <Token text={visible(one.tokens[one.key]!)} /> <b class="activations-weight">{decimal(one.weight)}</b>{" "}
+              line {count(one.line)}: <Token text={visible(one.tokens[one.query]!)} />
+              {" → "}
+              <Token text={visible(one.tokens[one.key]!)} />
+              <b class="activations-weight">{` ${decimal(one.weight)} `}</b>
               <a href={attentionRoute(payload, one)}>its attention</a>
             </p>
           </li>
