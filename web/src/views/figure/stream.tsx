@@ -28,9 +28,9 @@ interface Update {
 }
 
 const SUBLAYERS = [
-  { add: "attended", sublayer: "attention" },
-  { add: "crossed", sublayer: "cross" },
-  { add: "fed", sublayer: "ffn" },
+  { add: "attention_residual", sublayer: "attention" },
+  { add: "cross_residual", sublayer: "cross" },
+  { add: "ffn_residual", sublayer: "ffn" },
 ];
 
 export interface StreamSelection {
