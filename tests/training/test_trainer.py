@@ -125,7 +125,7 @@ def test_the_chosen_weights_are_loaded(
         stop, cut = Stop(), Run(*settings, scores=scores, folder=tmp_path)
 
         def stop_after(event: Event) -> None:
-            if event.type == "checkpoint" and getattr(event, "step", 0) == 10:
+            if event.type == "checkpoint" and getattr(event, "step", 0) == 11:
                 stop.signal = 2
 
         with pytest.raises(SystemExit):
