@@ -262,7 +262,7 @@ def test_a_killed_run_continues_behind_its_shards(
             break  # the generator is closed, as by Ctrl-C
     with pytest.raises(InputError, match="is not an index"):
         open_index(folder)
-    with pytest.raises(InputError, match="unfinished work of another job"):
+    with pytest.raises(InputError, match="another unfinished bulk job: the input changed"):
         build(folder, model, TEXTS[:-1])
     assert "continuing behind 4 of 8 texts" in [event.line() for event in events()]
     assert found(open_index(folder), "a bad day", 1) == ["a bad day"]
