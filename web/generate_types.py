@@ -27,10 +27,10 @@ OTHERS = (
     "regard.events:TextPiece",
     "regard.interpret.generation:GenerationStarted",
     "regard.interpret.generation:GeneratedTokens",
-    "regard.server.model_registry:ModelState",
-    "regard.server.studio:BranchPrompt",
-    "regard.server.studio:ImageKey",
-    "regard.server.training:TrainingOptions",
+    "regard.server.studio.model_registry:ModelState",
+    "regard.server.studio.studio:BranchPrompt",
+    "regard.server.studio.studio:ImageKey",
+    "regard.server.studio.training:TrainingOptions",
     "regard.inference.generation.trace:TraceDocument",
     "regard.render.story:Story",
 )
@@ -115,7 +115,7 @@ def _type(schema: dict[str, Any]) -> str:
 
 def view_types() -> dict[str, Any]:
     """The data of the view of each verb that the page may show."""
-    from regard.server.verbs import http_verbs
+    from regard.server.models.client_verbs import http_verbs
 
     results = {name: verb.result_type() for name, verb in http_verbs().items()}
     return {

@@ -22,7 +22,7 @@ import sys
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == "regard.server.served_model":
+        if name == "regard.server.models.served_model":
             sys.meta_path.remove(self)
             import regard.inference.search.clusters as clusters
             clusters.MAX_ITERATIONS, clusters.TOLERANCE = 10**9, -1.0

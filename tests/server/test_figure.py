@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.figure.figure import positional_encoding
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio.model_registry import ModelRegistry
 from tests.inference.translation.conftest import sentences
 from tests.interpret.conftest import translator
 from tests.server.conftest import create_app, download, expect_url, expect_view, serious_findings, watched

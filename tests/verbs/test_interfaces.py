@@ -23,8 +23,8 @@ from regard.inference.load_model import load_model
 from regard.inference.translation.subwords import train_subwords
 from regard.inference.translation.translator import Translator, default_alignment_heads, save_translator
 from regard.render.result import Result
-from regard.server.model_registry import ModelRegistry
-from regard.server.served_model import ServedModel
+from regard.server.models.served_model import ServedModel
+from regard.server.studio.model_registry import ModelRegistry
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
