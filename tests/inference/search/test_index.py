@@ -18,6 +18,7 @@ import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError, RegardError
 from regard.events import Event, Progress, drain
+from regard.files.json_files import with_checksum
 from regard.inference.load_model import load_model
 from regard.inference.search import index as index_module
 from regard.inference.search import index_folder
@@ -208,7 +209,7 @@ def test_a_manifest_cannot_leave_the_folder(tmp_path: Path, model: LoadedModel) 
     document = json.loads(path.read_text())
     del document["checksum"]
     document["segments"][0]["name"] = "../../other"
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(with_checksum(document)))
     with pytest.raises(RegardError, match="unexpected file name"):
         open_index(index.folder)
 
