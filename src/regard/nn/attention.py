@@ -17,7 +17,7 @@ from regard.errors import InputError
 from regard.nn import recording
 from regard.nn.cache import KVCache
 from regard.nn.kernels import fused_packed_attention, short_attention
-from regard.nn.masks import Context, Layout, Packed, Padded, attention_mask, length_groups, select_rows
+from regard.nn.masks import Context, Layout, Packed, Padded, attention_mask, length_groups
 from regard.nn.recording import AppliedEdits
 
 HALF = (torch.bfloat16, torch.float16)
@@ -159,7 +159,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
         """Attend from x to itself, or to the memory of the context.
 
-        Returns the output for all positions, or (M, W) for the `rows` of the context.
+        Returns the output for all positions, or (M, W) for the `output_positions` of the context.
         """
         context = Context.of(context)
         layout, memory, bias = context.layout, context.memory, context.bias
@@ -179,7 +179,7 @@ class Attention(nn.Module):
             edit = recording.record_attention(self, query, key, None, keys, bias)
             mixed = self._attend(query, key, value, keys, bias, edit).transpose(1, 2)
         mixed = mixed.flatten(-2)
-        result: Tensor = self.output(mixed if context.rows is None else select_rows(mixed, context.rows))
+        result: Tensor = self.output(context.select(mixed))
         return result
 
     def context(self, query: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -126,7 +126,7 @@ def _copy(loaded: LoadedModel) -> LoadedModel:
     if fine_tuned is not None:
         fine_tuned = replace(fine_tuned, model=copied(fine_tuned.model))
     encoder = copied(loaded.model) if fine_tuned is None else fine_tuned.model.encoder
-    for head in get_family(encoder.config.family).heads:
+    for head in get_family(encoder.config.family).output_heads:
         if head != "pooler":  # which transformers expects in a BERT
             setattr(encoder, head, None)
     return replace(loaded, model=encoder, fine_tuned=fine_tuned, cache=None)
