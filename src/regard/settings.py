@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from regard.errors import InputError, InputErrors, suggest
+from regard.files.durable_folder import describe_changes
 from regard.files.file_input import read_file
-from regard.files.output_folder import describe_changes
 
 Precision = Literal["auto", "bf16", "fp32"]
 
