@@ -182,7 +182,7 @@ def enable_gradient_checkpointing(model: nn.Module) -> None:
     """Recompute each layer in the backward pass: less memory for about a third more time."""
     layers = layers_of(model)
     if not layers:
-        raise InputError(f"gradient checkpointing recomputes layers, and {type(model).__name__} has none; leave it out")
+        raise InputError("run.gradient_checkpointing recomputes layers, and this model has no layers; leave it out")
     for layer in layers:
 
         def checkpointed(*args: Any, _forward: Callable[..., Any] = layer.forward, **options: Any) -> Any:
