@@ -154,7 +154,7 @@ class DurableFolder:
         try:
             is_ours = self.read() is not None
         except DamagedRecord:
-            if not self.parts():  # then only the record could show whose folder it is
+            if not self._has_part():  # then only the record could show whose folder it is
                 raise
             is_ours = True
         if not is_ours:
@@ -248,7 +248,10 @@ class DurableFolder:
     def _is_continuable(self, record: FolderRecord | None) -> bool:
         if record is None or record.identity.get("continuable") is False:
             return False
-        return record.finished or bool(self.parts())
+        return record.finished or self._has_part()
+
+    def _has_part(self) -> bool:
+        return any(map(_expression(self._part).fullmatch, self._names()))
 
     def _names(self) -> list[str]:
         """The names in the folder, except those of record, lock and temporary files."""
