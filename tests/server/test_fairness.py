@@ -114,6 +114,7 @@ def test_more_than_the_limits_is_refused_before_it_is_computed(
     assert status == 422 and "at most" in message(body)
 
 
+@pytest.mark.long
 def test_verbs_have_the_batch_size_of_the_other_paths(tiny_bert_folder: Path) -> None:
     with start_server([f"tiny={tiny_bert_folder}"], "--max-client-batch-size", "4") as server:
         assert server.ask("/embed", {"inputs": TEXTS})[0] == 422
@@ -121,6 +122,7 @@ def test_verbs_have_the_batch_size_of_the_other_paths(tiny_bert_folder: Path) ->
         assert len(server.ask_json("/v1/embed", {"source": TEXTS[:4], "model": "tiny"})["vectors"]) == 4
 
 
+@pytest.mark.long
 def test_no_text_of_a_client_stays_on_disk(tiny_bert_folder: Path, tmp_path: Path) -> None:
     """Neither after a graceful stop nor, once another server starts, after SIGKILL."""
     env = environment(TMPDIR=str(tmp_path))
