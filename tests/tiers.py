@@ -2,7 +2,7 @@
 
 `make test-fast` runs those marked `fast`, `make test` those not marked `long`, `make test-all` everything; a test
 marked `slow` runs in none of them. `long` is a marker at a test that is slow by nature. `fast` is given here: to a test
-of FAST_FOLDERS that neither took long nor started a process when it was recorded in tiers.json, and needs no browser.
+of FAST_FOLDERS that took little time when it was recorded in tiers.json, and whose file and fixtures start no process.
 
     python -m pytest -p no:xdist --record-tiers tests/nn    # record the tests of a folder again
 """
@@ -21,9 +21,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parent
 RECORD = TESTS / "tiers.json"
-FAST_FOLDERS = frozenset(
-    ("checkpoints", "data", "engine", "files", "inference", "models", "nn", "render", "tasks", "text", "verbs")
-)
+FAST_FOLDERS = frozenset(("engine", "files", "models", "nn", "text"))
 # Seconds of CPU time, which depend less on what else runs than the time of a clock: a fast test takes less, and the
 # record names those that take more.
 FAST = 0.5
@@ -101,13 +99,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     record = json.loads(RECORD.read_text(encoding="utf-8"))
-    processes = PROCESS_FIXTURES | set(record["fixtures that start processes"])
-    left_out = set(record["seconds"]) | set(record["tests that start processes"])
+    slower, files = set(record["seconds"]), set(record["files that start processes"])
+    fixtures = PROCESS_FIXTURES | set(record["fixtures that start processes"])
     for item in items:
-        folder = item.path.relative_to(TESTS).parts[0]
-        if folder not in FAST_FOLDERS or key_of(item) in left_out or item.get_closest_marker("long"):
-            continue
-        if processes.isdisjoint(getattr(item, "fixturenames", ())):
+        key = key_of(item)
+        if (
+            item.path.relative_to(TESTS).parts[0] in FAST_FOLDERS
+            and key not in slower
+            and key.split("::")[0] not in files
+            and fixtures.isdisjoint(getattr(item, "fixturenames", ()))
+            and not any(item.get_closest_marker(name) for name in ("long", "slow"))
+        ):
             item.add_marker("fast")
 
 
@@ -135,19 +137,22 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Update the record with the tests that ran."""
+    """Update the record with the tests that ran.
+
+    A file stays on the list once it was seen to start a process: whether a test does can depend on what ran before it,
+    as with a tokenizer that is checked once.
+    """
     if not session.config.option.record_tiers:
         return
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     ran = _recorder.tests
     seconds = {key: value for key, value in record["seconds"].items() if key not in ran}
     seconds |= {key: round(value, 1) for key, value in ran.items() if value >= FAST}
-    tests = {key for key in record["tests that start processes"] if key not in ran}
-    tests |= {key for key in _recorder.starts if key in ran}
-    fixtures = set(record["fixtures that start processes"]) | (_recorder.starts - set(ran))
+    starts = {name.split("::")[0] for name in _recorder.starts}
+    files = {name for name in starts if name.endswith(".py")}
     updated = {
         "seconds": dict(sorted(seconds.items())),
-        "tests that start processes": sorted(tests),
-        "fixtures that start processes": sorted(fixtures),
+        "files that start processes": sorted(files.union(record["files that start processes"])),
+        "fixtures that start processes": sorted((starts - files).union(record["fixtures that start processes"])),
     }
     RECORD.write_text(json.dumps(updated, indent=1) + "\n", encoding="utf-8")
