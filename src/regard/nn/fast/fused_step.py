@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -49,14 +50,13 @@ def supports_fused_step(stack: Stack) -> bool:
     """Whether a fused step is equivalent: no gradients, recording, hooks, autocast, training mode or other modules."""
     observed = torch.is_grad_enabled() or recording.is_recording()
     observed = observed or any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
-    fused = all(isinstance(block, Block) and type(block.attention.project) is FusedProjection for block in stack.layers)
     return (
-        fused
-        and not observed
+        not observed
         and not any(
             type(module) not in _SUPPORTED or module.training or module._forward_hooks or module._forward_pre_hooks
             for module in stack.modules()
         )
+        and all(type(cast(Block, block).attention.project) is FusedProjection for block in stack.layers)
     )
 
 
@@ -64,7 +64,7 @@ class FusedStep:
     """A decoding step of a stack; `linear` computes the products. Weights are looked up once: do not replace them."""
 
     def __init__(self, stack: Stack, linear: Linear = F.linear) -> None:
-        self.layers = [_LayerStep(block, linear) for block in stack.layers if isinstance(block, Block)]
+        self.layers = [_LayerStep(cast(Block, block), linear) for block in stack.layers]
         self.norm = _norm(stack.norm)
         self.relative = stack.relative
 
