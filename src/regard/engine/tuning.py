@@ -74,7 +74,7 @@ def stored_settings(model: nn.Module, precision: str, *, measured: bool) -> CpuS
         _first_blocks[model] = blocks
     if not blocks:
         return CpuSettings(threads, DEFAULT_TOKENS)
-    key = f"{_machine()}, {threads} threads, {_shape(blocks[0])}, {precision}"
+    key = _key(threads, _shape(blocks[0]), precision)
     found = _read().get(key)
     if found is None and measured:
         found = measure(blocks, threads)
@@ -134,14 +134,20 @@ def _time(blocks: Sequence[Block], threads: int, tokens: int, deadline: float) -
 
 
 @cache
+def _key(threads: int, shape: tuple[int, int], precision: str) -> str:
+    width, heads = shape
+    return f"{_machine()}, {threads} threads, width {width}, {heads} heads, {precision}"
+
+
+@cache
 def _machine() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return f"{name}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
 
 
-def _shape(block: Block) -> str:
-    return f"width {_width(block)}, {block.attention.heads} heads"
+def _shape(block: Block) -> tuple[int, int]:
+    return _width(block), block.attention.heads
 
 
 def _width(block: Block) -> int:

@@ -239,11 +239,13 @@ class Attention(nn.Module):
             key, value = repeat_heads(key, self.heads), repeat_heads(value, self.heads)
             return self._flash(query, key, value, layout, keys)
         pieces = []
-        for run in length_groups(layout, keys):
+        for run in length_groups(layout, keys, fillers=edit is not None):
             q = run.select_queries(query).transpose(1, 2)
             k, v = run.select_keys(key).transpose(1, 2), run.select_keys(value).transpose(1, 2)
             b = None if bias is None else bias[..., : run.queries, : run.keys]
             pieces.append(self._attend(q, k, v, Padded(), b, edit).transpose(1, 2).flatten(0, 1))
+        if layout.num_fillers and edit is None:
+            pieces.append(query.new_zeros(sum(layout.lengths[-layout.num_fillers :]), *pieces[0].shape[1:]))
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
     def _short(self, query: Tensor, key: Tensor, value: Tensor, layout: Packed) -> Tensor | None:
