@@ -18,6 +18,7 @@ import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError, RegardError
 from regard.events import Event, Progress, drain
+from regard.files.json_files import with_checksum
 from regard.inference.load_model import load_model
 from regard.inference.search import index as index_module
 from regard.inference.search import index_folder
@@ -191,7 +192,7 @@ def test_folders_of_others_are_refused(tmp_path: Path, model: LoadedModel) -> No
 @pytest.mark.parametrize("damage", ["manifest", "size", "content", "missing"])
 def test_damage_is_noticed(tmp_path: Path, model: LoadedModel, damage: str) -> None:
     index = build(tmp_path / "index", model)
-    path = index.folder / "manifest.json" if damage == "manifest" else index.segments[0].folder / "vectors.npy"
+    path = index.folder / "regard.json" if damage == "manifest" else index.segments[0].folder / "vectors.npy"
     data = bytearray(path.read_bytes())
     if damage == "missing":
         path.unlink()
@@ -204,12 +205,12 @@ def test_damage_is_noticed(tmp_path: Path, model: LoadedModel, damage: str) -> N
 
 def test_a_manifest_cannot_leave_the_folder(tmp_path: Path, model: LoadedModel) -> None:
     index = build(tmp_path / "index", model)
-    path = index.folder / "manifest.json"
+    path = index.folder / "regard.json"
     document = json.loads(path.read_text())
     del document["checksum"]
-    document["segments"][0]["name"] = "../../other"
-    path.write_text(json.dumps(document))
-    with pytest.raises(RegardError, match="unexpected file name"):
+    document["outcome"]["segments"][0]["name"] = "../../other"
+    path.write_text(json.dumps(with_checksum(document)))
+    with pytest.raises(RegardError, match=r"segments\.0\.name"):
         open_index(index.folder)
 
 
@@ -262,7 +263,7 @@ def test_a_killed_run_continues_behind_its_shards(
             break  # the generator is closed, as by Ctrl-C
     with pytest.raises(InputError, match="is not an index"):
         open_index(folder)
-    with pytest.raises(InputError, match="unfinished work of another job"):
+    with pytest.raises(InputError, match="another unfinished bulk job: the input changed"):
         build(folder, model, TEXTS[:-1])
     assert "continuing behind 4 of 8 texts" in [event.line() for event in events()]
     assert found(open_index(folder), "a bad day", 1) == ["a bad day"]
@@ -302,7 +303,7 @@ def test_an_append_that_dies_leaves_the_old_index(tmp_path: Path, model: LoadedM
     assert len(index) == len(TEXTS) + 6
     index.delete([0])  # the next change removes what the killed runs left
     present = sorted(name for name in os.listdir(folder) if not name.startswith("."))  # temporary files of this process
-    assert present == [index.manifest.deleted[0], "lock", "manifest.json", "segments"]  # type: ignore[index]
+    assert present == [index.manifest.deleted[0], "regard.json", "segments"]  # type: ignore[index]
     assert sorted(os.listdir(folder / "segments")) == [one.name for one in index.manifest.segments]
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn.block import Block
+from regard.nn.block import Block, ParallelBlock
 from regard.nn.rotary import Rotary
 
 Function = Callable[[Tensor], Tensor]
@@ -27,20 +27,23 @@ Rotate = Callable[[Rotary, Tensor], Tensor]  # rotates (..., H, D) at the positi
 class FusedLayer:
     """The functions of a layer with self-attention. Weights are looked up once: do not replace them."""
 
-    def __init__(self, block: Block, product: MakeProduct) -> None:
-        attention, residual = block.attention, block.attention_residual
+    def __init__(self, block: Block | ParallelBlock, product: MakeProduct) -> None:
+        attention, ffn = block.attention, block.ffn
         query_size, key_size, _ = attention.project.sizes  # type: ignore[misc]
         self.heads, self.key_heads = attention.heads, attention.heads * key_size // query_size
-        self.first = residual.first
-        self.attention_norm, self.ffn_norm = norm_function(residual.norm), norm_function(block.ffn_residual.norm)
-        self.after_attention = norm_function(residual.post_norm)
-        self.after_ffn = norm_function(block.ffn_residual.post_norm)
         self.project, self.output = product(attention.project), product(attention.output)
-        normed = attention.query_norm is not None
-        self.query_norm = norm_function(attention.query_norm) if normed else None
-        self.key_norm = norm_function(attention.key_norm)
+        self.query_norm, self.key_norm = norm_function(attention.query_norm), norm_function(attention.key_norm)
+        self.has_head_norms = attention.query_norm is not None
         self.rotary = attention.positions if isinstance(attention.positions, Rotary) else None
-        self.inner, self.outer, self.activate = product(block.ffn.inner), product(block.ffn.outer), block.ffn.activate
+        self.inner, self.outer, self.activate = product(ffn.inner), product(ffn.outer), ffn.activate
+        self.parallel = isinstance(block, ParallelBlock)
+        if isinstance(block, ParallelBlock):
+            self.attention_norm = norm_function(block.norm)
+            return
+        residual, ffn_residual = block.attention_residual, block.ffn_residual
+        self.first = residual.first
+        self.attention_norm, self.ffn_norm = norm_function(residual.norm), norm_function(ffn_residual.norm)
+        self.after_attention, self.after_ffn = norm_function(residual.post_norm), norm_function(ffn_residual.post_norm)
 
     def __call__(
         self, x: Tensor, attend: Function, *, cross: Function | None = None, select: Function | None = None
@@ -49,25 +52,33 @@ class FusedLayer:
 
         `cross` adds cross-attention, with its residual and norm. `select` takes the positions whose output is needed.
         """
-        mixed = attend(self.project(self.attention_norm(x) if self.first else x))
-        if select is not None:
-            x, mixed = select(x), select(mixed)
-        x = x + self.after_attention(self.output(mixed))
-        x = x if self.first else self.attention_norm(x)
-        x = x if cross is None else cross(x)
+        select = select or _identity
+        if self.parallel:
+            normed = self.attention_norm(x)
+            attended = self.output(select(attend(self.project(normed))))
+            return select(x) + attended + self._feed(select(normed))
         if self.first:
-            return x + self.after_ffn(self.outer(self.activate(self.inner(self.ffn_norm(x)))))
-        return self.ffn_norm(x + self.after_ffn(self.outer(self.activate(self.inner(x)))))
+            mixed = attend(self.project(self.attention_norm(x)))
+            x = select(x) + self.after_attention(self.output(select(mixed)))
+            x = x if cross is None else cross(x)
+            return x + self.after_ffn(self._feed(self.ffn_norm(x)))
+        mixed = attend(self.project(x))
+        x = self.attention_norm(select(x) + self.after_attention(self.output(select(mixed))))
+        x = x if cross is None else cross(x)
+        return self.ffn_norm(x + self.after_ffn(self._feed(x)))
+
+    def _feed(self, x: Tensor) -> Tensor:
+        return self.outer(self.activate(self.inner(x)))
 
     def split_heads(self, projected: Tensor, rotate: Rotate) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values (..., H, D) of the output of the projection, with norms and positions."""
         heads, key_heads = self.heads, self.key_heads
         parts = projected.view(*projected.shape[:-1], heads + 2 * key_heads, -1)
-        if self.query_norm is None and self.rotary is None:
+        if not self.has_head_norms and self.rotary is None:
             query, key, value = parts.split_with_sizes((heads, key_heads, key_heads), -2)
             return query, key, value
         both, value = parts.split_with_sizes((heads + key_heads, key_heads), -2)
-        if self.query_norm is not None:
+        if self.has_head_norms:
             query, key = both.split_with_sizes((heads, key_heads), -2)
             both = torch.cat([self.query_norm(query), self.key_norm(key)], dim=-2)
         if self.rotary is not None:

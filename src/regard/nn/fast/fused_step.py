@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.nn import recording
 from regard.nn.attention import HALF, Attention, FusedProjection, SeparateProjections
-from regard.nn.block import Block, FeedForward, OffsetRMSNorm, Residual
+from regard.nn.block import Block, FeedForward, OffsetRMSNorm, ParallelBlock, Residual, TransformerLayer
 from regard.nn.cache import DecoderState, KVCache, LayerCache
 from regard.nn.embedding import RelativePositionBias
 from regard.nn.fast.fused_layer import Function, FusedLayer, MakeProduct, norm_function
@@ -31,6 +32,7 @@ _SUPPORTED = {
     *(
         Stack,
         Block,
+        ParallelBlock,
         Attention,
         FusedProjection,
         SeparateProjections,
@@ -48,14 +50,13 @@ def supports_fused_step(stack: Stack) -> bool:
     """Whether a fused step is equivalent: no gradients, recording, hooks, autocast, training mode or other modules."""
     observed = torch.is_grad_enabled() or recording.is_recording()
     observed = observed or any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
-    fused = all(isinstance(block, Block) and type(block.attention.project) is FusedProjection for block in stack.layers)
     return (
-        fused
-        and not observed
+        not observed
         and not any(
             type(module) not in _SUPPORTED or module.training or module._forward_hooks or module._forward_pre_hooks
             for module in stack.modules()
         )
+        and all(type(cast(TransformerLayer, block).attention.project) is FusedProjection for block in stack.layers)
     )
 
 
@@ -64,7 +65,7 @@ class FusedStep:
 
     def __init__(self, stack: Stack, linear: Linear = F.linear) -> None:
         product = partial(_product, linear=linear)
-        self.layers = [_LayerStep(block, product) for block in stack.layers if isinstance(block, Block)]
+        self.layers = [_LayerStep(cast("Block | ParallelBlock", block), product) for block in stack.layers]
         self.norm = norm_function(stack.norm)
         self.relative = stack.relative
 
@@ -114,9 +115,10 @@ class _Step:
 class _LayerStep:
     """A layer with the attention of a step: one query per row, keys and values from the cache."""
 
-    def __init__(self, block: Block, product: MakeProduct) -> None:
+    def __init__(self, block: Block | ParallelBlock, product: MakeProduct) -> None:
         self.layer = FusedLayer(block, product)
-        self.cross = _CrossAttention(block, product) if block.has_cross_attention else None
+        has_cross = isinstance(block, Block) and block.has_cross_attention
+        self.cross = _CrossAttention(cast(Block, block), product) if has_cross else None
         self.scale, self.window = block.attention.scale, block.attention.window
 
     def __call__(self, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from regard.nn import recording
 from regard.nn.attention import Attention, FusedProjection
-from regard.nn.block import ACTIVATIONS, Block, FeedForward
+from regard.nn.block import ACTIVATIONS, Block, FeedForward, ParallelBlock, TransformerLayer
 from regard.nn.fast.fused_layer import Function, FusedLayer, norm_function
+from regard.nn.layer import Layer
 from regard.nn.masks import Context, Layout, Packed
 from regard.nn.rotary import Rotary
 from regard.nn.stack import Stack
@@ -43,11 +44,11 @@ def optimize_for_inference(model: M, precision: str) -> M:
         return model
 
     def replace(module: nn.Module) -> nn.Module | None:
-        if isinstance(module, Block):
-            return _block(module, linear_class)
+        if isinstance(module, Layer):
+            return _layer(module, linear_class)
         if type(module) is Stack:
             twin = _with_children(module, replace)
-            return InferenceStack(twin) if any(map(_supports_fused_layer, twin.layers)) else twin
+            return InferenceStack(twin) if any(map(_is_fusible, twin.layers)) else twin
         return None
 
     return _with_children(model, replace)
@@ -181,7 +182,7 @@ def int8_range() -> int:
     return 0
 
 
-def _block(block: Block, linear_class: Callable[..., nn.Module]) -> Block:
+def _layer(layer: Layer, linear_class: Callable[..., nn.Module]) -> Layer:
     def replace(module: nn.Module) -> nn.Module | None:
         if isinstance(module, FeedForward):
             return _feed_forward(module, linear_class)
@@ -189,7 +190,7 @@ def _block(block: Block, linear_class: Callable[..., nn.Module]) -> Block:
             return InferenceProjection(linear_class(module), module.sizes)
         return linear_class(module) if type(module) is nn.Linear else None
 
-    return _with_children(block, replace)
+    return _with_children(layer, replace)
 
 
 class InferenceStack(Stack):
@@ -198,7 +199,7 @@ class InferenceStack(Stack):
     def __init__(self, stack: Stack) -> None:
         nn.Module.__init__(self)
         self.__dict__.update(stack.__dict__)
-        self.fused = [_TextLayer(layer) if _supports_fused_layer(layer) else None for layer in self.layers]
+        self.fused = [_TextLayer(layer) if _is_fusible(layer) else None for layer in self.layers]
         self.final_norm = norm_function(self.norm)
         modules = list(self.modules())
         self.hooks = [hooks for one in modules for hooks in (one._forward_hooks, one._forward_pre_hooks)]
@@ -239,7 +240,7 @@ class _Texts:
 class _TextLayer:
     """A layer with the attention of complete texts."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block | ParallelBlock) -> None:
         self.layer, self.attention = FusedLayer(block, _product), block.attention
 
     def __call__(self, x: Tensor, texts: _Texts, select: Function | None) -> Tensor:
@@ -254,9 +255,10 @@ class _TextLayer:
         return self.layer(x, attend, select=select)
 
 
-def _supports_fused_layer(layer: nn.Module) -> bool:
-    if type(layer) is not Block or layer.has_cross_attention:
+def _is_fusible(layer: nn.Module) -> TypeGuard[Block | ParallelBlock]:
+    if type(layer) not in (Block, ParallelBlock) or getattr(layer, "has_cross_attention", False):
         return False
+    assert isinstance(layer, TransformerLayer)
     attention = layer.attention
     return (
         type(attention) is Attention
@@ -282,21 +284,17 @@ def _feed_forward(module: FeedForward, linear_class: Callable[..., nn.Module]) -
     return twin
 
 
-def _with_children(
-    module: M, replace: Callable[[nn.Module], nn.Module | None], made: dict[nn.Module, nn.Module] | None = None
-) -> M:
+def _with_children(module: M, replace: Callable[[nn.Module], nn.Module | None]) -> M:
     """The module with replaced children, or the module itself if none is replaced. Shared children stay shared."""
-    made = {} if made is None else made
-    children: dict[str, nn.Module | None] = {}
-    for name, child in module._modules.items():
-        if child is not None and child not in made:
-            new = replace(child)
-            made[child] = _with_children(child, replace, made) if new is None else new
-        children[name] = None if child is None else made[child]
-    if all(children[name] is child for name, child in module._modules.items()):
+    children = dict.fromkeys(child for child in module._modules.values() if child is not None)
+    replaced: dict[nn.Module | None, nn.Module] = {}
+    for child in children:
+        new = replace(child)
+        replaced[child] = _with_children(child, replace) if new is None else new
+    if all(replaced[child] is child for child in children):
         return module
     twin = copy.copy(module)
-    twin._modules = children
+    twin._modules = {name: replaced.get(child) for name, child in module._modules.items()}
     return twin
 
 

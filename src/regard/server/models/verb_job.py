@@ -81,6 +81,8 @@ class VerbJob:
             self.max_items = arguments["max_items"]
             os.makedirs(tempfile.gettempdir(), mode=0o700, exist_ok=True)  # systems clean up what was not used for days
             result = drain(verbs.run_verb(self, arguments["verb"], arguments["arguments"]), on_event)
+            if arguments["form"] == "document":
+                verbs.check_answer(self, {"bytes": result.document_bytes()})
             answer = verbs.encode_result(result, arguments["form"])
             verbs.check_answer(self, {"bytes": len(answer)})
             return answer
