@@ -1,4 +1,4 @@
-"""Fused layers of copies for inference: equal to the modules bit for bit in every family, and unused by who looks on."""
+"""Fused layers of copies for inference: equal to the modules in every family, and unused where somebody looks on."""
 
 from __future__ import annotations
 

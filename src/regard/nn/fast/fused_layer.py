@@ -1,10 +1,10 @@
-"""A layer as functions of tensors instead of calls of modules: the second form of the arithmetic of `nn.block.Block`.
+"""A layer as functions of tensors instead of calls of modules: the second form of the arithmetic of `nn.block`.
 
-One short text through MiniLM makes 1,600 Python calls less, see docs/performance.md ("One short text"); a decoding step
-with one row of `regard-gpt` takes 65 instead of 81 ms. For all families whose layers are `Block`s. Two users:
-`inference_layers` (texts without a cache) and `fused_step` (a token with one), which differ in the products they pass
-and in what they do between the projections of the attention. Hooks and recordings are bypassed: the users check that
-there are none.
+For all families whose layers are a `Block` or a `ParallelBlock`, that is all Transformers but the first layer of
+DeBERTa. Two users: `inference_layers` (complete texts) and `fused_step` (one token with a cache), which differ in the
+products they pass and in what they do between the projections of the attention. Hooks and recordings are bypassed: the
+users check that there are none. What it buys: a decoding step with one row of `regard-gpt` takes 65 instead of 81 ms;
+of one short text see docs/performance.md ("One short text").
 """
 
 from __future__ import annotations

@@ -248,9 +248,9 @@ class _TextLayer:
             query, key, value = self.layer.split_heads(projected, texts.rotate)
             layout, bias = texts.layout, texts.bias
             if isinstance(layout, Packed):
-                return self.attention._packed(query, key, value, layout, layout, bias).flatten(-2)
+                return self.attention.attend_packed(query, key, value, layout, layout, bias).flatten(-2)
             query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-            return self.attention._attend(query, key, value, layout, bias, None).transpose(1, 2).flatten(-2)
+            return self.attention.attend_padded(query, key, value, layout, bias, None).transpose(1, 2).flatten(-2)
 
         return self.layer(x, attend, select=select)
 
