@@ -169,13 +169,10 @@ def works(inputs: Path, model_folder: Path) -> dict[str, Work]:
 
         drain(add_documents(path / "index", lambda: documents, lambda name: model, restart=restart), on_event)
 
-    part = ("part-000002.parquet",)
     shard = tuple(f"shard-000002/{name}" for name in ("tokens.bin", "sentences.npy", "documents.npy", "shard.json"))
     return {
         "shards": Work(_bulk(in_parts=False), "out.npy.partial", ("000002.npz",)),
-        "parts": Work(
-            _bulk(in_parts=True), "parts", (part := "part-000002.parquet",), record=f"_{RECORD}", mended=(part,)
-        ),
+        "parts": Work(_bulk(in_parts=True), "parts", ("part-000002.parquet",), record=f"_{RECORD}"),
         "corpus": Work(corpus, "corpus", shard, mended=(*shard, "tokenizer/tokenizer.json")),
         "index": Work(index, "index", ("adding/vectors.npy.partial/000002.npz",), restartable=False),
     }
