@@ -23,11 +23,11 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from regard.known import builtin_names
-from regard.server.app import create_app
-from regard.server.model_registry import ModelCapability, ModelRegistry
-from regard.server.serve import HOST, create_server, listen
-from regard.server.studio import Studio
-from regard.server.token_auth import generate_token
+from regard.server.http.token_auth import generate_token
+from regard.server.studio.app import create_app
+from regard.server.studio.model_registry import ModelCapability, ModelRegistry
+from regard.server.studio.serve import HOST, create_server, listen
+from regard.server.studio.studio import Studio
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, LISTED = ROOT / "docs", ROOT / "web" / "src" / "views" / "index.ts"

@@ -9,8 +9,8 @@ import pytest
 from regard.checkpoints.packages import packaged_names
 from regard.cli.app import run
 from regard.known import builtin_names
-from regard.server import serve as serving
-from regard.server.serve import listen
+from regard.server.studio import serve as serving
+from regard.server.studio.serve import listen
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def config(folder: Path) -> Parser:
     from regard.files.json_files import read_json
     from regard.models.family import families
 
-    valid = [write_config(family.config_class(), heads=(), dtype="float32") for family in families().values()]
+    valid = [write_config(family.config_class(), output_heads=(), dtype="float32") for family in families().values()]
 
     def parse(case: bytes) -> object:
         path = folder / "config.json"
@@ -315,10 +315,10 @@ def requests(folder: Path) -> Parser:
     """Requests to the studio: any body to any address is answered without an internal error."""
     import asyncio
 
-    from regard.server.app import create_app
-    from regard.server.model_registry import ModelRegistry
-    from regard.server.studio import Studio
-    from regard.server.verbs import http_verbs
+    from regard.server.models.client_verbs import http_verbs
+    from regard.server.studio.app import create_app
+    from regard.server.studio.model_registry import ModelRegistry
+    from regard.server.studio.studio import Studio
 
     app = create_app(Studio(ModelRegistry([])), token="token")
     valid = {"text": "the film", "text_b": "b", "model": "regard-bert", "top": "5", "layer": "-1", "texts": "a\nb"}

@@ -140,7 +140,13 @@ def test_linked_files_and_pictures_exist() -> None:
         assert (ROOT / target).exists(), target
 
 
-def test_the_words_and_lines_are_those_of_a_product() -> None:
+def test_the_words_are_those_of_a_product() -> None:
     assert not re.search(r"\b(decks?|lectures?|errat(a|um)|slides?)\b", README, re.IGNORECASE)
-    long = [line for line in README.splitlines() if len(line) > 122 and not line.startswith("|")]
-    assert long == []
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda page: page.stem)
+def test_pages_are_wrapped(page: Path) -> None:
+    """Tables, code and links have lines of their own length."""
+    prose = re.sub(r"^```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    lines = [line for line in prose.splitlines() if not line.startswith(("|", "    ", "`", "["))]
+    assert [line for line in lines if len(line) > 120] == []

@@ -17,10 +17,10 @@ from starlette.testclient import TestClient
 
 from regard.events import Event
 from regard.render.result import Result
-from regard.server import app as application
-from regard.server.model_registry import ModelRegistry
-from regard.server.serve import HOST, create_server, listen
-from regard.server.studio import Studio
+from regard.server.studio import app as application
+from regard.server.studio.model_registry import ModelRegistry
+from regard.server.studio.serve import HOST, create_server, listen
+from regard.server.studio.studio import Studio
 from tests.conftest import BEARER as BEARER
 from tests.conftest import TOKEN, missing
 

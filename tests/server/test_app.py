@@ -18,8 +18,8 @@ import torch
 from starlette.applications import Starlette
 
 import regard
-from regard.server.app import MAX_BODY_BYTES
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio.app import MAX_BODY_BYTES
+from regard.server.studio.model_registry import ModelRegistry
 from tests.server.conftest import BEARER, create_app, run_verb_stub
 
 BERT = ["text-encoder", "masked-lm", "next-sentence", "fine-tuning", "pooling", "segments"]

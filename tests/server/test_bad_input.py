@@ -22,14 +22,14 @@ from regard.data.translation_pairs import TranslationPair
 from regard.inference.translation.subwords import train_subwords
 from regard.inference.translation.translator import Translator, default_alignment_heads, save_translator
 from regard.models import Vit, VitConfig
-from regard.server.app import ACTIONS
-from regard.server.model_registry import ModelRegistry
-from regard.server.verbs import http_verbs
+from regard.server.models.client_verbs import http_verbs
+from regard.server.studio.app import ACTIONS
+from regard.server.studio.model_registry import ModelRegistry
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
-from regard.training.translation.config import TranslatorSection
-from regard.training.translation.trainer import new_model
+from regard.training.recipes.translation.config import TranslatorSection
+from regard.training.recipes.translation.recipe import new_model
 from tests.inference.folders import tiny_clip
 from tests.inference.generation.folders import gpt_folder
 from tests.server.conftest import create_app

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from regard.server.batch_queue import SPLIT_PIECES, BatchQueue, Piece
+from regard.server.models.batch_queue import SPLIT_PIECES, BatchQueue, Piece
 
 
 def piece(request: int, client: str = "a", kind: str = "embed", tokens: int = 10) -> Piece:

@@ -14,10 +14,10 @@ import pytest
 from starlette.applications import Starlette
 
 from regard.cancellation import Cancelled, check_cancelled
-from regard.server import connection
-from regard.server.connection import BodyReader
-from regard.server.model_registry import ModelRegistry
-from regard.server.studio import Studio
+from regard.server.http import connection
+from regard.server.http.connection import BodyReader
+from regard.server.studio.model_registry import ModelRegistry
+from regard.server.studio.studio import Studio
 from tests.server.conftest import TOKEN, create_app, run_verb_stub
 
 HEAD = "POST /v1/fill HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"

@@ -16,9 +16,9 @@ import pytest
 import regard
 from regard.errors import InputError
 from regard.events import drain
-from regard.server.model_registry import ModelRegistry
-from regard.server.studio import Studio
-from regard.server.verbs import run_verb
+from regard.server.models.client_verbs import run_verb
+from regard.server.studio.model_registry import ModelRegistry
+from regard.server.studio.studio import Studio
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect

@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 import regard
 from regard.inference.generation.sampling import Sampling
 from regard.interpret.generation import next_tokens
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio.model_registry import ModelRegistry
 from tests.inference.generation.folders import chat_folder, gpt_folder, t5_folder
 
 pytest.importorskip("playwright")

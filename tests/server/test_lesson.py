@@ -25,8 +25,8 @@ from regard.lessons.course.lesson import (
     RevealedAnswer,
 )
 from regard.render.story import BarChart, Diagram, DiagramArrow, DiagramBox, NumberMatrix, Paragraph, StoryTable
-from regard.server.model_registry import ModelRegistry
-from regard.server.studio import Studio
+from regard.server.studio.model_registry import ModelRegistry
+from regard.server.studio.studio import Studio
 from tests.server.conftest import create_app, expect_url, resize, serious_findings, watched
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.server.model_messages import FrameReader, Reply, Timing, pack, pack_replies
+from regard.server.models.messages import FrameReader, Reply, Timing, pack, pack_replies
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters()) | st.binary(),

@@ -15,10 +15,10 @@ import pytest
 
 import regard
 from regard.errors import RegardError
-from regard.server import model_process
-from regard.server.model_process import ModelProcess
+from regard.server.models import process as model_process
+from regard.server.models.process import ModelProcess
+from regard.server.models.served_models import ModelOptions, ServedModels, model_ids
 from regard.server.request_errors import RequestError
-from regard.server.served_models import ModelOptions, ServedModels, model_ids
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
@@ -81,7 +81,7 @@ BUSY = """
 import sys
 
 def patch():
-    import regard.server.model_services as services
+    import regard.server.models.services as services
     compute = services.EmbeddingService.compute
 
     def hang(self, contents):
@@ -93,7 +93,7 @@ def patch():
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == "regard.server.served_model":
+        if name == "regard.server.models.served_model":
             sys.meta_path.remove(self)
             patch()
 

@@ -13,7 +13,7 @@ from torch import nn
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
-from regard.server.model_registry import ModelRegistry, ModelState
+from regard.server.studio.model_registry import ModelRegistry, ModelState
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification

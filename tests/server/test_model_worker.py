@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from regard.errors import InputError
-from regard.server.model_messages import Reply
-from regard.server.model_services import Prepared
-from regard.server.model_worker import ModelWorker
+from regard.server.models.messages import Reply
+from regard.server.models.services import Prepared
+from regard.server.models.worker import ModelWorker
 
 WAIT = 20.0
 

@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 
 from regard.errors import InputError
 from regard.inference.load_model import load_model
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio.model_registry import ModelRegistry
 from tests.server.conftest import create_app
 
 if TYPE_CHECKING:

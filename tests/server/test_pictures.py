@@ -21,8 +21,8 @@ from regard.inference.load_model import load_model
 from regard.interpret.attention.recording import record_attention
 from regard.interpret.images import read_image
 from regard.models import Vit, VitConfig
-from regard.server.model_registry import ModelRegistry
-from regard.server.studio import MAX_IMAGE_BYTES, MAX_IMAGES
+from regard.server.studio.model_registry import ModelRegistry
+from regard.server.studio.studio import MAX_IMAGE_BYTES, MAX_IMAGES
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect

@@ -23,14 +23,14 @@ from regard.models import Gpt, GptConfig
 from regard.nn.fast.fused_step import supports_fused_step
 from regard.nn.recording import record
 from regard.nn.stack import Stack
-from regard.server.model_registry import ModelRegistry
-from regard.server.request_queue import (
+from regard.server.studio.model_registry import ModelRegistry
+from regard.server.studio.request_queue import (
     RequestQueue,
     interruptible,
     use_threads,
 )
-from regard.server.studio import Studio
-from regard.server.studio_verbs import TAB_HEADER
+from regard.server.studio.studio import Studio
+from regard.server.studio.studio_verbs import TAB_HEADER
 from tests.server.conftest import BEARER, create_app, run_verb_stub
 
 SOON = 30
@@ -238,7 +238,7 @@ def test_threads_of_a_request(
     parameters: int, threads: int, expected: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One for a small model, all for a large one, and never a change for other threads."""
-    monkeypatch.setattr("regard.server.request_queue._available_threads", lambda: 3)
+    monkeypatch.setattr("regard.server.studio.request_queue._available_threads", lambda: 3)
     before, found = torch.get_num_threads(), list[int]()
 
     def request() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from regard.errors import InputError
 from regard.render import bundle
-from regard.server.serve import HOST, listen, serve
+from regard.server.studio.serve import HOST, listen, serve
 
 
 def test_the_error_for_a_port_in_use_suggests_a_free_one() -> None:
@@ -88,8 +88,8 @@ def test_ctrl_c_does_not_wait_for_a_long_request(page_built: None) -> None:
 EARLY = """
 import asyncio, signal, sys
 import uvicorn
-from regard.server.serve import serve
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio.serve import serve
+from regard.server.studio.model_registry import ModelRegistry
 
 def interrupt(place):
     if place == sys.argv[1]:
@@ -114,7 +114,7 @@ print(busy, signal.getsignal(signal.SIGINT) is handler)
 SLOW = """
 import threading
 from regard.cli.app import run
-from regard.server import app
+from regard.server.studio import app
 
 def compare(studio, name, arguments):
     print("computing", flush=True)

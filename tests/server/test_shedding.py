@@ -7,10 +7,10 @@ from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.routing import Route
 
-from regard.server.endpoint import Call, Endpoint, Gate, Limits
-from regard.server.gateway import Reporter
-from regard.server.metrics import ServerMetrics
-from regard.server.shedding import Shedder
+from regard.server.http.endpoint import Call, Endpoint, Gate, Limits
+from regard.server.http.gateway import Reporter
+from regard.server.http.metrics import ServerMetrics
+from regard.server.http.shedding import Shedder
 
 BODY = b'{"inputs": "a film"}'
 

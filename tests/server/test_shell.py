@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, FloatRect, Page, Request, expect
 from starlette.applications import Starlette
 
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio.model_registry import ModelRegistry
 from tests.server.conftest import create_app, expect_url, resize, serious_findings, watched
 
 # One for every view to open on.

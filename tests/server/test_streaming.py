@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from regard.interpret.generation import CandidateRecorder
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
 from tests.server.conftest import BEARER, create_app
 from tests.server.generations import PROMPT, Gate, generated

@@ -11,9 +11,9 @@ import pytest
 from starlette.applications import Starlette
 
 import regard
-from regard.server.api_keys import ApiKeys
-from regard.server.model_registry import ModelRegistry
-from regard.server.studio import Studio
+from regard.server.http.api_keys import ApiKeys
+from regard.server.studio.model_registry import ModelRegistry
+from regard.server.studio.studio import Studio
 from tests.server.conftest import create_app
 from tests.server.test_app import send_request
 
@@ -61,7 +61,7 @@ def test_the_page_and_programs_take_turns_with_a_model(address: str, registry: M
 
 
 def test_keys_replace_the_token(registry: ModelRegistry, run_app: Callable[[Starlette], str]) -> None:
-    from regard.server import app
+    from regard.server.studio import app
 
     address = run_app(app.create_app(Studio(registry), token="unused", keys=ApiKeys([KEY]), hosts=["*"]))
     for path in ("/v1/models", "/api/models"):

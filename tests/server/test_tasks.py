@@ -23,11 +23,11 @@ from regard.data.readers import split_words
 from regard.errors import InputError
 from regard.events import drain
 from regard.models import T5, T5Config
-from regard.server import training
-from regard.server.model_registry import ModelRegistry
-from regard.server.studio import Studio
-from regard.server.training import TrainingJobs
-from regard.server.verbs import run_verb
+from regard.server.models.client_verbs import run_verb
+from regard.server.studio import training
+from regard.server.studio.model_registry import ModelRegistry
+from regard.server.studio.studio import Studio
+from regard.server.studio.training import TrainingJobs
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned, predict, save_fine_tuned
 from regard.tasks.question_answering import QuestionAnswering

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.applications import Starlette
 
-from regard.server.model_registry import ModelRegistry
-from regard.server.token_auth import TokenMiddleware, cookie_name, generate_token
+from regard.server.http.token_auth import TokenMiddleware, cookie_name, generate_token
+from regard.server.studio.model_registry import ModelRegistry
 from tests.server.conftest import TOKEN, create_app, expect_url
 
 pytest.importorskip("playwright")

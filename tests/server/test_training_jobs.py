@@ -13,8 +13,8 @@ import torch
 from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.events import drain
-from regard.server import training
-from regard.server.training import TrainingJob, TrainingJobs, run_in_thread, safe_file_name
+from regard.server.studio import training
+from regard.server.studio.training import TrainingJob, TrainingJobs, run_in_thread, safe_file_name
 from regard.tasks.evaluation.evaluate import evaluate_model
 from regard.tasks.fine_tuned_model import load_fine_tuned
 from regard.tasks.registry import get_task

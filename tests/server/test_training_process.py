@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from regard.server import training
-from regard.server.model_registry import ModelRegistry
-from regard.server.studio import Studio
-from regard.server.training import TrainingJob, TrainingJobs, run_in_thread
+from regard.server.studio import training
+from regard.server.studio.model_registry import ModelRegistry
+from regard.server.studio.studio import Studio
+from regard.server.studio.training import TrainingJob, TrainingJobs, run_in_thread
 from regard.verbs.train import TrainRequest
 
-COMMAND = [sys.executable, "-P", "-m", "regard.server.training"]
+COMMAND = [sys.executable, "-P", "-m", "regard.server.studio.training"]
 SOON = 200
 
 

@@ -11,12 +11,12 @@ import pytest
 from regard.errors import InputError
 from regard.events import drain
 from regard.models import Vit, VitConfig
-from regard.server import studio as workspace
-from regard.server import training
-from regard.server.model_registry import ModelRegistry
-from regard.server.serve import serve
-from regard.server.studio import Studio, Workspace
-from regard.server.verbs import run_verb
+from regard.server.models.client_verbs import run_verb
+from regard.server.studio import studio as workspace
+from regard.server.studio import training
+from regard.server.studio.model_registry import ModelRegistry
+from regard.server.studio.serve import serve
+from regard.server.studio.studio import Studio, Workspace
 
 SECRET = "root:x:0:0:not to be quoted"
 

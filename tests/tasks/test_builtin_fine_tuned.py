@@ -9,7 +9,7 @@ import pytest
 import regard
 from regard import known
 from regard.cli.app import run
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio.model_registry import ModelRegistry
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding

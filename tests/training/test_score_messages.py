@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.server.training import CurvePoint, TrainingJob
+from regard.server.studio.training import CurvePoint, TrainingJob
 from regard.training.events import FEW_EXAMPLES, Evaluated, count_correct, describe_scores
 from regard.training.finetuning.report import FineTuningReport, SeedResult
 from regard.verbs.train import train

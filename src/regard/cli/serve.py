@@ -131,9 +131,9 @@ def serve(
     regard serve ./my-model regard-gpt --port 8000
     """
     from regard.engine.memory import use_one_arena
-    from regard.server.endpoint import Limits
+    from regard.server.http.endpoint import Limits
+    from regard.server.models.served_models import ModelOptions
     from regard.server.run_server import run_server
-    from regard.server.served_models import ModelOptions
 
     use_one_arena()
     default = [name for name in (DEFAULT_EMBEDDING_MODEL, DEFAULT_CAUSAL_LM) if name in builtin_names()]

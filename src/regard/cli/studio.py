@@ -68,7 +68,7 @@ def studio(
     A class can open it with --host 0.0.0.0 and a file of keys: anyone who can reach the port could otherwise use the
     models and read what --data names.
     """
-    from regard.server.serve import serve
+    from regard.server.studio.serve import serve
 
     names = list(dict.fromkeys(models or [*builtin_names(), *packaged_names()]))
     show = partial(print, flush=True)

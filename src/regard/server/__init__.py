@@ -1,1 +1,1 @@
-"""The studio: one local page over the library, and the HTTP server behind it."""
+"""The HTTP server: `regard serve` for programs, and the studio, the same server with a page on top."""

@@ -9,11 +9,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from regard.server.api_keys import accepted_hosts, check_exposure, read_api_keys
-from regard.server.endpoint import Limits
-from regard.server.request_log import RequestLog
-from regard.server.serve import create_server, listen
-from regard.server.served_models import ModelOptions, ServedModels
+from regard.server.http.api_keys import accepted_hosts, check_exposure, read_api_keys
+from regard.server.http.endpoint import Limits
+from regard.server.http.request_log import RequestLog
+from regard.server.models.served_models import ModelOptions, ServedModels
+from regard.server.studio.serve import create_server, listen
 from regard.server.temporary_folder import temporary_folder
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ async def _serve(
     log_requests: bool,
     on_message: Callable[[str], None],
 ) -> None:
-    from regard.server.metrics import ServerMetrics
+    from regard.server.http.metrics import ServerMetrics
     from regard.server.serving_app import create_serving_app
 
     metrics = ServerMetrics()

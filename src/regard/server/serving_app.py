@@ -9,20 +9,20 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from regard.server.api_description import ApiDescription
-from regard.server.api_routes import api_routes
-from regard.server.endpoint import EXCEPTION_HANDLERS, Gate, Limits
-from regard.server.gateway import Gateway, Reporter
-from regard.server.key_auth import HostMiddleware, KeyMiddleware
-from regard.server.metrics import ServerMetrics
-from regard.server.process_verbs import ProcessVerbs
-from regard.server.request_log import RequestLog
-from regard.server.served_models import ServedModels
-from regard.server.shedding import Shedder
-from regard.server.verb_routes import VerbRoutes
+from regard.server.http.api_description import ApiDescription
+from regard.server.http.endpoint import EXCEPTION_HANDLERS, Gate, Limits
+from regard.server.http.gateway import Gateway, Reporter
+from regard.server.http.key_auth import HostMiddleware, KeyMiddleware
+from regard.server.http.metrics import ServerMetrics
+from regard.server.http.request_log import RequestLog
+from regard.server.http.shedding import Shedder
+from regard.server.models.served_models import ServedModels
+from regard.server.protocols.api_routes import api_routes
+from regard.server.protocols.process_verbs import ProcessVerbs
+from regard.server.protocols.verbs import VerbRoutes
 
 if TYPE_CHECKING:
-    from regard.server.api_keys import ApiKeys
+    from regard.server.http.api_keys import ApiKeys
 
 
 def create_serving_app(

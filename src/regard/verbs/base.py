@@ -1,7 +1,8 @@
 """One definition per verb: a typed request, a typed result and one function.
 
 The command (`regard.cli.commands`), the Python function (`regard.verbs.python`), the HTTP route
-(`regard.server.verbs`), the lines that reproduce a result and the TypeScript types are derived from the definition:
+(`regard.server.models.client_verbs`), the lines that reproduce a result and the TypeScript types are derived from the
+definition:
 
     class FillRequest(Request):
         text: str = argument(help="Text with blanks: _ or [MASK].")

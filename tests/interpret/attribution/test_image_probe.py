@@ -22,9 +22,9 @@ from regard.interpret.faithfulness import measure_faithfulness
 from regard.interpret.images import read_image
 from regard.models.vit import Vit, VitConfig
 from regard.nn.masks import Padded
-from regard.server.model_registry import ModelRegistry
-from regard.server.studio import Studio
-from regard.server.verbs import run_verb
+from regard.server.models.client_verbs import run_verb
+from regard.server.studio.model_registry import ModelRegistry
+from regard.server.studio.studio import Studio
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.image_classification import ImageClassifier, ImageTask
 

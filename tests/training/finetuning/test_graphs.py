@@ -29,7 +29,9 @@ def new_model(dropout: float, device: torch.device = CUDA) -> EncoderWithHead:
         dropout=dropout,
         attention_dropout=dropout,
     )
-    return EncoderWithHead(Bert(config, heads=()), TaskHead(128, 3, pool=None, dropout=dropout)).to(device).train()
+    return (
+        EncoderWithHead(Bert(config, output_heads=()), TaskHead(128, 3, pool=None, dropout=dropout)).to(device).train()
+    )
 
 
 def inputs_of(model: EncoderWithHead, lengths: list[int], *, pooled: bool = True) -> Any:
@@ -95,4 +97,4 @@ def test_large_batches_run_without_graphs() -> None:
     assert graphed is not None
     inputs = inputs_of(model, [512] * (MAX_TOKENS // 512 + 1))
     gradients(model, graphed, inputs)
-    assert not graphed._graphs
+    assert not graphed.recorder.graphs

@@ -1,0 +1,1 @@
+"""HTTP: connections, who is answered, the path of a request to an endpoint and back, logs and metrics. No models."""

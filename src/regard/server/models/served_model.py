@@ -1,0 +1,164 @@
+"""A model of a server: what it can do, and the operations behind it. Imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.device import choose_device
+from regard.errors import InputError
+from regard.inference.embedding.engine import describe_missing_head
+from regard.inference.embedding.sentence_transformers import read_sentence_settings
+from regard.inference.generation.decoder import reuse_packed_weights
+from regard.inference.load_model import load_model
+from regard.inference.model_summary import summarize_model
+from regard.models.family import can
+from regard.server.models import client_verbs as verbs
+from regard.server.models.completion_job import CompletionJob
+from regard.server.models.messages import Reply
+from regard.server.models.services import BatchService, EmbeddingService, TaskService
+from regard.server.models.verb_job import ProcessModels, VerbJob
+from regard.server.models.worker import Job, ModelWorker
+from regard.server.studio.request_queue import SMALL_MODEL
+from regard.text import Tokenizer
+
+MAX_LANES = 4
+
+
+class ServedModel:
+    """A loaded model with the operations that it can answer; `max_batch_tokens` 0 is what suits the device. With
+    `jobs` it has these instead."""
+
+    def __init__(
+        self,
+        name: str,
+        loaded: LoadedModel,
+        *,
+        precision: str | None = None,
+        max_batch_tokens: int = 0,
+        jobs: Mapping[str, Job] | None = None,
+    ) -> None:
+        self.name, self.loaded = name, loaded
+        self.services: dict[str, BatchService] = {}
+        self.jobs: dict[str, Job] = dict(jobs or {})
+        if jobs is not None:
+            return
+        with suppress(InputError):  # an image model or a translator, which have other operations
+            self.services["embed"] = EmbeddingService(loaded, precision=precision, max_tokens=max_batch_tokens)
+        if loaded.fine_tuned is not None:
+            with suppress(InputError):  # a task without labels or scores, which has verbs
+                fine_tuned = loaded.fine_tuned.with_precision(precision)
+                self.services["task"] = TaskService(fine_tuned, max_tokens=max_batch_tokens)
+        elif can(loaded.model, "text-generation"):
+            self.jobs["generate"] = CompletionJob(loaded)
+
+    @staticmethod
+    def load(setup: Mapping[str, Any]) -> ServedModel:
+        """Load the model of a process. `setup` has its `name` and `path`, `paths` of all models of the server, and the
+        options `threads`, `device`, `precision` and `max_batch_tokens`; its `lane` is "serving" or "verbs"."""
+        if setup["threads"]:
+            torch.set_num_threads(setup["threads"])
+        loaded = load_model(setup["path"], device=choose_device(setup["device"]))
+        loaded = replace(loaded, name=setup["name"])  # results and errors name the model: clients see no path
+        loaded.model.eval()
+        if loaded.folder is not None:  # settings that are not followed are an error, not a missing operation
+            read_sentence_settings(loaded.folder)
+        if setup["lane"] == "verbs":
+            models = ProcessModels(setup["name"], loaded, setup["paths"])
+            return ServedModel(setup["name"], loaded, jobs={"verb": VerbJob(models)})
+        options = {"precision": setup["precision"], "max_batch_tokens": setup["max_batch_tokens"]}
+        served = ServedModel(setup["name"], loaded, **options)
+        if isinstance(embedding := served.services.get("embed"), EmbeddingService):
+            embedding.warm_up()
+        return served
+
+    def info(self) -> dict[str, Any]:
+        """What the server needs to know of the model; `operations` are those that it answers."""
+        summary = summarize_model(self.loaded)
+        embedding, task = self.services.get("embed"), self.services.get("task")
+        operations = ["embed"] if isinstance(embedding, EmbeddingService) else []
+        operations += ["predict"] if isinstance(task, TaskService) and task.predicts else []
+        operations += ["rerank"] if isinstance(task, TaskService) and task.reranks else []
+        operations += ["generate"] if "generate" in self.jobs else []
+        operations += ["tokenize"] if isinstance(self.loaded.tokenizer, Tokenizer) else []
+        parameter = next(self.loaded.model.parameters())
+        return {
+            "operations": operations,
+            "capabilities": list(summary.capabilities or ()),
+            "description": summary.description,
+            "task": summary.task,
+            "num_parameters": summary.num_parameters,
+            "labels": list(self.loaded.fine_tuned.labels) if isinstance(task, TaskService) else [],
+            "pooling": embedding.engine.pooling if isinstance(embedding, EmbeddingService) else None,
+            "width": embedding.engine.width if isinstance(embedding, EmbeddingService) else None,
+            "max_length": self._max_length(),
+            "max_batch_tokens": max((one.max_tokens for one in self.services.values()), default=0),
+            "dtype": str(parameter.dtype).removeprefix("torch."),
+            "device": str(parameter.device),
+            "note": describe_missing_head(self.loaded) if embedding is not None else None,
+        }
+
+    def worker(
+        self, send: Callable[[list[Reply]], None], *, guard: AbstractContextManager[Any] | None = None
+    ) -> ModelWorker:
+        """The scheduler with all operations of the model. With a `guard`, the lock of a model that others use too, it
+        computes one batch at a time and leaves the number of threads alone."""
+        functions: dict[str, Any] = {"tokenize": self._tokenize, "decode": self._decode, "openapi": _openapi}
+        if guard is not None:
+            return ModelWorker(self.services, self.jobs, functions, send, guard=guard)
+        lanes, threads = self._lanes(), torch.get_num_threads()
+
+        def use_threads(alone: bool) -> None:
+            wanted = threads if alone else max(1, threads // lanes)
+            if torch.get_num_threads() != wanted:
+                torch.set_num_threads(wanted)
+
+        return ModelWorker(self.services, self.jobs, functions, send, lanes=lanes, use_threads=use_threads)
+
+    def _lanes(self) -> int:
+        """Batches at the same time. On a CPU two cores compute two batches of a small model a third faster than one
+        batch together, because threads of one batch wait for each other at every operation."""
+        parameters = sum(parameter.numel() for parameter in self.loaded.model.parameters())
+        device = next(self.loaded.model.parameters()).device
+        return min(MAX_LANES, torch.get_num_threads()) if device.type == "cpu" and parameters <= SMALL_MODEL else 1
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Inside this context, all completions share the weights that are packed for a CPU."""
+        return reuse_packed_weights() if "generate" in self.jobs else nullcontext()
+
+    def _max_length(self) -> int | None:
+        embedding = self.services.get("embed")
+        if self.loaded.fine_tuned is not None and "task" in self.services:
+            return int(self.loaded.fine_tuned.length)
+        if isinstance(embedding, EmbeddingService):
+            return embedding.engine.max_length
+        return getattr(getattr(self.loaded.model, "config", None), "max_position_embeddings", None)
+
+    def _tokenize(self, arguments: Mapping[str, Any]) -> list[list[tuple[int, str, bool, int | None, int | None]]]:
+        """For each text, its tokens: id, text, whether it is special, and the characters [start, stop)."""
+        tokenizer: Tokenizer = self.loaded.tokenizer
+        texts = arguments["inputs"]
+        encodings = tokenizer.encode_batch(texts, add_special_tokens=arguments["add_special_tokens"])
+        return [
+            [
+                (number, token, True, None, None) if special else (number, text[start:stop], False, start, stop)
+                for number, token, (start, stop), special in zip(
+                    one.ids, one.tokens, one.offsets, one.special_tokens_mask, strict=True
+                )
+            ]
+            for text, one in zip(texts, encodings, strict=True)
+        ]
+
+    def _decode(self, arguments: Mapping[str, Any]) -> list[str]:
+        tokenizer: Tokenizer = self.loaded.tokenizer
+        return [tokenizer.decode(row, skip_special_tokens=arguments["skip_special_tokens"]) for row in arguments["ids"]]
+
+
+def _openapi(arguments: Mapping[str, Any]) -> bytes:
+    """The description of the verbs: their results are types of modules that import torch."""
+    return verbs.encode(verbs.openapi())

@@ -1,0 +1,296 @@
+"""The endpoints of Text Embeddings Inference (TEI): /embed, /rerank, /predict, /similarity, /tokenize and others.
+
+Field names, answers and errors are those of that server. Its requests name no model, because it serves one: the first
+model that can answers. The field `model` of a request, an addition, names another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from regard.server.http.endpoint import Call, Endpoint, Gate, error_response, json_response
+from regard.server.models.served_models import ModelDirectory
+from regard.server.protocols.vectors_json import json_rows, read_vectors
+from regard.server.request_errors import invalid, unavailable
+
+MANY = 32  # vectors that are formatted in a thread: it takes longer than other requests should wait
+INPUTS = "A text or texts; token ids if the server was started with --accept-token-ids."
+Model = Annotated[str | None, Field(description="The model that answers; default: the first that can.")]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+    model: Model = None
+
+
+class _Truncation(_Body):
+    truncate: bool | None = Field(None, description="Cut texts that are too long; else they are an error.")
+    truncation_direction: Literal["Right", "right"] = Field("Right", description="Texts are cut at their end.")
+
+
+class EmbedBody(_Truncation):
+    inputs: str | list[str] | list[int] | list[list[int]] = Field(description=INPUTS)
+    normalize: bool = Field(True, description="Scale every vector to length 1.")
+    dimensions: int | None = Field(None, ge=1, description="Keep the first dimensions of every vector.")
+
+
+class RerankBody(_Truncation):
+    query: str
+    texts: list[str] = Field(min_length=1)
+    raw_scores: bool = Field(False, description="Scores before the sigmoid.")
+    return_text: bool = False
+
+
+class PredictParameters(BaseModel):
+    """What huggingface_hub's client sends."""
+
+    top_k: int | None = Field(default=None, ge=1)
+    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
+
+
+class PredictBody(_Truncation):
+    inputs: str | list[str] | list[list[str]] = Field(
+        description="A text; a list of one text, or of two, which are a pair; or a list of such lists."
+    )
+    raw_scores: bool = Field(False, description="Logits instead of probabilities.")
+    parameters: PredictParameters | None = Field(
+        None, description="As Hugging Face's inference clients send them; the answer is then a list per text."
+    )
+
+
+class SimilaritySentences(BaseModel):
+    source_sentence: str
+    sentences: list[str] = Field(min_length=1)
+
+
+class SimilarityParameters(BaseModel):
+    truncate: bool | None = None
+
+
+class SimilarityBody(_Body):
+    inputs: SimilaritySentences
+    parameters: SimilarityParameters | None = None
+
+
+class TokenizeBody(_Body):
+    inputs: str | list[str]
+    add_special_tokens: bool = True
+
+
+class DecodeBody(_Body):
+    ids: list[int] | list[list[int]]
+    skip_special_tokens: bool = True
+
+
+class RankedText(BaseModel):
+    index: int
+    score: float
+    text: str | None = None
+
+
+class LabelScore(BaseModel):
+    label: str
+    score: float
+
+
+class TokenText(BaseModel):
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+class TeiRoutes:
+    """The endpoints over the models of a server."""
+
+    def __init__(self, models: ModelDirectory, gate: Gate) -> None:
+        self.models, self.gate = models, gate
+
+    def routes(self) -> list[Route]:
+        posts: dict[str, tuple[Any, Any, Any, str]] = {
+            "/embed": (EmbedBody, self.embed, list[list[float]], "Vectors of texts."),
+            "/similarity": (SimilarityBody, self.similarity, list[float], "Cosines of a text with others."),
+            "/rerank": (RerankBody, self.rerank, list[RankedText], "Scores of texts for a query, best first."),
+            "/predict": (
+                PredictBody,
+                self.predict,
+                list[LabelScore] | list[list[LabelScore]],
+                "Labels of texts or pairs.",
+            ),
+            "/tokenize": (TokenizeBody, self.tokenize, list[list[TokenText]], "Tokens of texts."),
+            "/decode": (DecodeBody, self.decode, list[str], "Texts of token ids."),
+        }
+        found = [
+            Route(path, Endpoint(self.gate, body, handler, result, summary), methods=["POST"])
+            for path, (body, handler, result, summary) in posts.items()
+        ]
+        return [*found, Route("/info", self.info), Route("/health", self.health)]
+
+    async def vectors(
+        self, call: Call, inputs: Sequence[str] | Sequence[Sequence[int]], body: _Body, **options: Any
+    ) -> Any:
+        """Vectors (n, width) of texts or rows of ids."""
+        check_batch(inputs, call.limits.max_client_batch_size, "inputs")
+        process = self.models.choose("embed", body.model)
+        arguments = {"inputs": inputs, "normalize": True, "param": "inputs", **options}
+        return read_vectors(*await call.ask(process, "embed", arguments))
+
+    async def embed(self, body: EmbedBody, call: Call) -> Response:
+        vectors = await self.vectors(
+            call,
+            as_rows(body.inputs, call, "inputs"),
+            body,
+            truncate=self._truncate(body),
+            normalize=body.normalize,
+            dimensions=body.dimensions,
+        )
+        rows = json_rows(vectors) if len(vectors) <= MANY else await asyncio.to_thread(json_rows, vectors)
+        return Response(f"[{','.join(rows)}]", media_type="application/json")
+
+    async def similarity(self, body: SimilarityBody, call: Call) -> Response:
+        inputs = body.inputs
+        truncate = body.parameters.truncate if body.parameters else None
+        vectors = await self.vectors(
+            call,
+            [inputs.source_sentence, *inputs.sentences],
+            body,
+            truncate=self.gate.limits.auto_truncate if truncate is None else truncate,
+        )
+        return json_response((vectors[1:] @ vectors[0]).tolist())
+
+    async def rerank(self, body: RerankBody, call: Call) -> Response:
+        check_batch(body.texts, call.limits.max_client_batch_size, "texts")
+        arguments = {
+            "texts": [(body.query, text) for text in body.texts],
+            "truncate": self._truncate(body),
+            "raw_scores": body.raw_scores,
+            "rerank": True,
+            "param": "texts",
+        }
+        scores = await call.ask(self.models.choose("rerank", body.model), "task", arguments)
+        order = sorted(range(len(scores)), key=lambda index: -scores[index])
+        ranks = [{"index": index, "score": scores[index]} for index in order]
+        if body.return_text:
+            ranks = [{**rank, "text": body.texts[index]} for rank, index in zip(ranks, order, strict=True)]
+        return json_response(ranks)
+
+    async def predict(self, body: PredictBody, call: Call) -> Response:
+        inputs, single = as_pairs(body.inputs)
+        check_batch(inputs, call.limits.max_client_batch_size, "inputs")
+        parameters = body.parameters or PredictParameters()
+        arguments = {
+            "texts": inputs,
+            "truncate": self._truncate(body),
+            "raw_scores": body.raw_scores or parameters.function_to_apply == "none",
+            "rerank": False,
+            "param": "inputs",
+        }
+        found = await call.ask(self.models.choose("predict", body.model), "task", arguments)
+        labels = [[{"label": label, "score": score} for label, score in row[: parameters.top_k]] for row in found]
+        return json_response(labels[0] if single and body.parameters is None else labels)
+
+    async def tokenize(self, body: TokenizeBody, call: Call) -> Response:
+        texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+        check_batch(texts, call.limits.max_client_batch_size, "inputs")
+        arguments = {"inputs": texts, "add_special_tokens": body.add_special_tokens}
+        found = await call.ask(self.models.choose("tokenize", body.model), "tokenize", arguments)
+        names = ("id", "text", "special", "start", "stop")
+        return json_response([[dict(zip(names, token, strict=True)) for token in row] for row in found])
+
+    async def decode(self, body: DecodeBody, call: Call) -> Response:
+        rows: Any = [body.ids] if body.ids and isinstance(body.ids[0], int) else body.ids
+        check_batch(rows, call.limits.max_client_batch_size, "ids")
+        if any(not 0 <= number < 2**32 for row in rows for number in row):
+            raise invalid("ids should be token ids from 0", param="ids")
+        arguments = {"ids": rows, "skip_special_tokens": body.skip_special_tokens}
+        return json_response(await call.ask(self.models.choose("tokenize", body.model), "decode", arguments))
+
+    async def info(self, request: Request) -> Response:
+        """What TEI tells of its model, of the first one; `models` lists all of them."""
+        first = next(iter(self.models.processes.values()), None)
+        if first is None:
+            return error_response(unavailable("no model is loaded yet; try again in a moment"), "tei")
+        limits, about = self.gate.limits, first.info
+        labels = dict(enumerate(about["labels"]))
+        kind: dict[str, Any] = {"embedding": {"pooling": about["pooling"]}}
+        if labels:
+            classes = {"id2label": labels, "label2id": {label: number for number, label in labels.items()}}
+            kind = {"reranker" if "rerank" in about["operations"] else "classifier": classes}
+        return json_response(
+            {
+                "model_id": first.name,
+                "model_sha": None,
+                "model_dtype": about["dtype"],
+                "model_type": kind,
+                "max_concurrent_requests": limits.max_concurrent_requests,
+                "max_input_length": about["max_length"],
+                "max_batch_tokens": about["max_batch_tokens"],
+                "max_batch_requests": None,
+                "max_client_batch_size": limits.max_client_batch_size,
+                "auto_truncate": limits.auto_truncate,
+                "tokenization_workers": 1,
+                "version": version("regard"),
+                "sha": None,
+                "docker_label": None,
+                "models": [{"name": one.name, **one.info} for one in self.models.processes.values()],
+            }
+        )
+
+    async def health(self, request: Request) -> Response:
+        """200 if every model can answer, else 503."""
+        states = {process.name: process.state for process in self.models.processes.values()}
+        ready = all(state == "ready" for state in states.values())
+        return json_response(
+            {"status": "ok" if ready else "unavailable", "models": states}, status=200 if ready else 503
+        )
+
+    def _truncate(self, body: _Truncation) -> bool:
+        return self.gate.limits.auto_truncate if body.truncate is None else body.truncate
+
+
+def as_rows(inputs: Any, call: Call, param: str, hint: str = "") -> Any:
+    """A list of texts, or of rows of ids, of what a client may write for one. RequestError for ids, unless the server
+    accepts them: nobody could tell ids of another tokenizer from those of the model."""
+    rows = [inputs] if isinstance(inputs, str) or (inputs and isinstance(inputs[0], int)) else inputs
+    check_batch(rows, call.limits.max_client_batch_size, param)
+    if not isinstance(rows[0], str) and not call.limits.accept_token_ids:
+        raise invalid(
+            f"{param}: expected texts, found token ids, which mean other words if they come from another tokenizer; "
+            f"send texts{hint}. If all clients use the tokenizers of the models: regard serve --accept-token-ids",
+            param=param,
+        )
+    return rows
+
+
+def as_pairs(inputs: str | list[str] | list[list[str]]) -> tuple[list[tuple[str, str | None]], bool]:
+    """Texts with their second text or None, and whether it is a single one."""
+    if isinstance(inputs, str):
+        return [(inputs, None)], True
+    single = not inputs or isinstance(inputs[0], str)
+    rows: Any = [inputs] if single else inputs
+    pairs: list[tuple[str, str | None]] = []
+    for row in rows:
+        if not 1 <= len(row) <= 2:
+            raise invalid(
+                f"inputs: expected lists of one text or of two, which are a pair, found {len(row)}; send several texts "
+                'as [["one"], ["two"]]',
+                param="inputs",
+            )
+        pairs.append((row[0], row[1] if len(row) == 2 else None))
+    return pairs, single
+
+
+def check_batch(inputs: Sequence[object], limit: int, param: str) -> None:
+    if not inputs:
+        raise invalid(f"{param}: expected at least one, found none", param=param)
+    if len(inputs) > limit:
+        raise invalid(f"{param}: expected at most {limit:,}, found {len(inputs):,}; send several requests", param=param)

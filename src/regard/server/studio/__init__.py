@@ -1,0 +1,1 @@
+"""What only the page needs: its workspace, its images and its training jobs."""
