@@ -8,7 +8,7 @@ import pytest
 from regard.device import choose_device
 from regard.events import drain
 from regard.inference.load_model import load_model
-from regard.server.completion_job import CompletionJob
+from regard.server.models.completion_job import CompletionJob
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from regard.inference.generation.text_generator import (
     token_text,
 )
 from regard.inference.generation.trace import Trace
-from regard.server.model_services import unreadable
+from regard.server.models.services import unreadable
 from regard.server.request_errors import invalid, too_long
 from regard.text import TokenIds
 
