@@ -21,7 +21,6 @@ from regard.checkpoints.reading import CountedModel
 from regard.errors import InputError, RegardError, check_choice
 from regard.events import Event, Note, Progress, drain
 from regard.files.disk import replace_folder
-from regard.files.durable_folder import lock_folder
 from regard.inference.bulk.shards import weights_digest
 from regard.inference.embedding.bulk import embed_events
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, load_engine
@@ -35,11 +34,11 @@ from regard.inference.search.index_folder import (
     ModelRecord,
     commit_added,
     compact,
+    durable_folder,
     is_index,
     needs_compaction,
     open_segments,
     read_deleted,
-    refuse_other_content,
     remove_unused,
     verify,
     write_deleted,
@@ -325,7 +324,7 @@ class Index:
     def delete_steps(self, ids: Iterable[str | int]) -> Generator[Event, None, int]:
         """`delete` with events of compaction, which follows when a quarter of the rows is deleted."""
         wanted = {str(one) for one in ([ids] if isinstance(ids, str | int) else ids)}
-        with lock_folder(self.folder):
+        with durable_folder(self.folder).locked():
             self._open()
             found = {str(one.id): position for position, one in self.documents() if str(one.id) in wanted}
             if missing := sorted(wanted - set(found)):
@@ -342,7 +341,7 @@ class Index:
 
     def compact(self) -> None:
         """Remove deleted rows from the disk and join all segments."""
-        with lock_folder(self.folder):
+        with durable_folder(self.folder).locked():
             self._open()
             manifest = drain(compact(self.folder, self.manifest))
             remove_unused(self.folder, manifest)
@@ -414,7 +413,8 @@ def add_documents(
     of the model of the index, or None for a new one. A run that was killed continues where it was, and leaves the old
     index as it was until it is finished.
     """
-    refuse_other_content(folder)
+    durable = durable_folder(folder)
+    durable.refuse_foreign()
     folder.parent.mkdir(parents=True, exist_ok=True)
     existing = IndexManifest.read(folder) if is_index(folder) else None
     if existing is not None and not append:
@@ -424,8 +424,9 @@ def add_documents(
         )
     if existing is None and append:
         raise InputError(f"{folder} holds no index to add to; leave --append out to write a new one")
-    with lock_folder(folder):
+    with durable.locked():
         existing = IndexManifest.read(folder) if existing is not None else None
+        durable.begin({}, differences=lambda *_: [])
         adding = folder / ADDING
         if restart and adding.exists():
             shutil.rmtree(adding)
