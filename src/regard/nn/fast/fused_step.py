@@ -16,11 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.nn import recording
-from regard.nn.attention import HALF, Attention, FusedProjection, SeparateProjections
+from regard.nn.attention import Attention, FusedProjection, SeparateProjections
 from regard.nn.block import Block, FeedForward, OffsetRMSNorm, Residual
 from regard.nn.cache import DecoderState, KVCache, LayerCache
 from regard.nn.embedding import RelativePositionBias
 from regard.nn.fast.int8_weights import Int8Weight
+from regard.nn.kernels import HALF
 from regard.nn.masks import attention_mask
 from regard.nn.rotary import Rotary
 from regard.nn.stack import Stack
