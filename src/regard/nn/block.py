@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import InputError, check_choice
-from regard.nn.attention import HALF, Attention, FusedProjection, SeparateProjections, SoftcapScore
-from regard.nn.kernels import fused_add_norm, fused_linear_gelu
+from regard.nn.attention import Attention, FusedProjection, SeparateProjections, SoftcapScore
+from regard.nn.kernels import HALF, fused_add_norm, fused_linear_gelu
 from regard.nn.layer import Layer
 from regard.nn.masks import Context, Layout
 from regard.nn.training import Dropout

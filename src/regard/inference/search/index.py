@@ -24,6 +24,7 @@ from regard.files.disk import replace_folder
 from regard.inference.bulk.shards import weights_digest
 from regard.inference.embedding.bulk import embed_events
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, load_engine
+from regard.inference.embedding.sentence_transformers import unused_prompts
 from regard.inference.search.bm25 import find_words, fuse_ranks, search_bm25, words_of
 from regard.inference.search.documents import Documents, DocumentTexts, IndexedText, write_documents
 from regard.inference.search.exact import Positions, Ranking, Vectors
@@ -454,6 +455,13 @@ def add_documents(
         for path in adding.glob(f"{VECTORS}.*"):  # the record of the finished job
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         if existing is None:
+            home = loaded[0].folder
+            if home is not None and (prompts := unused_prompts(home)):
+                quoted = " and ".join(map(repr, prompts))
+                yield Note(
+                    message=f"warning: {home}: its prompts for queries or documents ({quoted}) are not used, which a "
+                    "search with sentence-transformers puts before them; put them before your texts for its results"
+                )
             model = ModelRecord(
                 _stored_name(loaded[0]),
                 weights_digest(loaded[0]),

@@ -18,10 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn.attention import HALF, FusedProjection
+from regard.nn.attention import FusedProjection
 from regard.nn.block import ACTIVATIONS, Block
 from regard.nn.cache import DecoderState, KVCache, StackCache
 from regard.nn.embedding import LearnedPositions, TextEmbedding
+from regard.nn.kernels import HALF
 from regard.nn.stack import Stack
 
 
