@@ -109,7 +109,7 @@ def test_layers_are_unfrozen_one_after_the_other(family: str, tokenizer: Tokeniz
     level = run.layer_schedule.levels
     before = {parameter: parameter.detach().clone() for parameter in level}
     moved: list[set[int]] = []
-    for _ in run._steps(0):
+    for _ in run._steps():
         now = {number for parameter, number in level.items() if not torch.equal(parameter, before[parameter])}
         moved.append(now)
     # Levels 0 to 4 are unfrozen during half of the 16 steps: one every two steps.
