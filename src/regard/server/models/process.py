@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from typing import Any, Literal
 from regard.errors import InputError, RegardError
 from regard.server.models.messages import FrameReader, Reply, Timing, pack
 from regard.server.request_errors import RequestError, unavailable
+from regard.worker_process import describe_exit, start_process
 
 RESTART_SECONDS = (0.1, 1.0, 2.0, 5.0, 10.0, 30.0)  # pauses before consecutive restarts
 STABLE_SECONDS = 60.0  # after which the first pause counts again
@@ -78,10 +78,16 @@ class ModelProcess:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         try:
-            self._process = _spawn(self.name if self.setup["lane"] == "serving" else f"{self.name} verbs", theirs)
-        except OSError as error:
+            self._process = start_process(
+                "regard.server.models.program",
+                self.name if self.setup["lane"] == "serving" else f"{self.name} verbs",  # for `ps`
+                # What it writes to disk for clients is in the temporary folder of the server, and ends with it.
+                environment={"TMPDIR": tempfile.gettempdir()},
+                stdin=theirs.fileno(),
+            )
+        except RegardError:
             ours.close()
-            raise RegardError(f"the process for {self.name} could not be started: {error.strerror or error}") from error
+            raise
         finally:
             theirs.close()
         self._ready = loop.create_future()
@@ -265,8 +271,7 @@ class ModelProcess:
         with suppress(subprocess.TimeoutExpired):  # one that has crashed is about to end
             self._process.wait(0.05)
         self._process.kill()
-        code = self._process.wait()
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return describe_exit(self._process.wait())
 
 
 class _Protocol(asyncio.Protocol):
@@ -286,13 +291,3 @@ def _result(reply: Reply) -> tuple[Any, Timing]:
     if reply.state == "error":
         raise RequestError.from_tuple(reply.payload)
     return reply.payload, Timing(*(reply.timing or ()))
-
-
-def _spawn(name: str, connection: socket.socket) -> subprocess.Popen[bytes]:
-    """Start the program of a model. Ctrl-C in a terminal does not reach it: the server ends it."""
-    # It imports the same modules as this process, and -P keeps those of the current folder out.
-    path = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry))
-    command = [sys.executable, "-P", "-m", "regard.server.models.program", name]  # the name is for `ps`
-    # What it writes to disk for clients is in the temporary folder of the server, and ends with it.
-    environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": tempfile.gettempdir()}
-    return subprocess.Popen(command, stdin=connection.fileno(), env=environment, process_group=0)
