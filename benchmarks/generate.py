@@ -10,7 +10,7 @@ rounding differs, and the fraction of equal tokens is reported. Prefill is a cal
 of a call for many tokens minus prefill. Neither returns log-probabilities. Matrices are packed in the first call only,
 as in real use. The implementations alternate, and the best round counts. Memory bandwidth is measured in the same
 rounds, as the product of a matrix much larger than any cache with a vector: the lower bound of a step is reading all
-weights once. On a GPU, `--modes` are those of the CUDA graph decoder in `regard.nn.fast.cuda_graphs`.
+weights once. On a GPU, `--modes` are those of the CUDA graph decoder in `regard.engine.graph_decoder`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from benchmarks.generators import BEGIN, CAUSAL, END, PADDING, checkpoint, marian
 from benchmarks.timing import best_times, describe_machine, save_results
 from regard.device import choose_device
+from regard.engine.graph_decoder import cuda_graph_mode
 from regard.inference.generation.beam_search import Beam, beam_search
 from regard.inference.generation.decoder import reuse_packed_weights
 from regard.inference.generation.sampling import sample
-from regard.nn.fast.cuda_graphs import cuda_graph_mode
 from regard.nn.masks import Padded
 
 OURS, PEER, MEMORY = "regard", "transformers", "memory"

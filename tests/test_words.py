@@ -33,7 +33,7 @@ TERMS = {
     "thaw": "unfreeze",
     "slower": "layerwise_lr_decay",
     "straight": "fused_step",
-    "bursts": "cuda_graphs",
+    "bursts": "graph_decoder",
     "screening": "int8_argmax",
     "one_row": "single_row",
     "surgery": "ablation",

@@ -78,4 +78,4 @@ def test_graphs_compute_the_same() -> None:
         with torch.inference_mode():
             found = forward(TokenIds.from_lists(rows))
         torch.testing.assert_close(found, table[[row[0] for row in rows]])
-    assert list(forward.graphs) == [16]
+    assert list(forward.recorder.graphs) == [16]

@@ -13,14 +13,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.engine import graph_decoder
+from regard.engine.graph_decoder import cuda_graph_mode
 from regard.inference.generation.sampling import Sampling, sample
 from regard.models import Gpt, GptConfig, Llama, LlamaConfig
 from regard.nn import fast as fast_package
 from regard.nn.block import LayerConfig
 from regard.nn.cache import DecoderState
 from regard.nn.embedding import LearnedPositions, RelativePositionBias, TextEmbedding
-from regard.nn.fast import cuda_graphs, single_row
-from regard.nn.fast.cuda_graphs import cuda_graph_mode
+from regard.nn.fast import single_row
 from regard.nn.fast.fused_step import FusedStep
 from regard.nn.fast.single_row import BlockSizes, SingleRowKernels, StaticCache, supports_single_row
 from regard.nn.stack import Stack
@@ -278,7 +279,7 @@ def generated_by(model: Any, ids: Tensor, mode: Any, count: int) -> tuple[Any, .
     settings: dict[str, Any] = {"end": None, "max_new_tokens": count}
     with cuda_graph_mode(mode):
         certain = list(zip(*sample(model, ids, sampling=None, **settings), strict=True))
-        used = cuda_graphs._decoders[model][1].single_row if mode != "off" else None
+        used = graph_decoder._decoders[model][1].single_row if mode != "off" else None
         return certain, list(sample(model, ids, sampling=Sampling(temperature=0.8), seed=2, **settings)), used
 
 
@@ -286,7 +287,7 @@ def test_bursts_of_one_row_generate_the_same_tokens(kernel_device: torch.device)
     model, ids = tiny_gpt(kernel_device), torch.tensor([[3, 1, 4]], device=kernel_device)
     expected = generated_by(model, ids, "off", 10)
     found = generated_by(model, ids, "plain", 10)
-    assert isinstance(found[2], SingleRowKernels) and list(cuda_graphs._decoders[model][1].steps) == [128]
+    assert isinstance(found[2], SingleRowKernels) and list(graph_decoder._decoders[model][1].steps) == [128]
     assert found[:2] == expected[:2]
     assert len(set(expected[0][0])) > 3, "the tokens must differ"
 

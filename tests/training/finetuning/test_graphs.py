@@ -95,4 +95,4 @@ def test_large_batches_run_without_graphs() -> None:
     assert graphed is not None
     inputs = inputs_of(model, [512] * (MAX_TOKENS // 512 + 1))
     gradients(model, graphed, inputs)
-    assert not graphed._graphs
+    assert not graphed.recorder.graphs

@@ -23,11 +23,11 @@ from regard.nn.masks import Padded
 from regard.nn.stack import Stack
 
 if TYPE_CHECKING:
-    from regard.nn.fast.cuda_graphs import CudaGraphDecoder
+    from regard.engine.graph_decoder import CudaGraphDecoder
 
 
 try:
-    from regard.nn.fast.cuda_graphs import cuda_graph_decoder as _cuda_graph_decoder
+    from regard.engine.graph_decoder import cuda_graph_decoder as _cuda_graph_decoder
     from regard.nn.fast.fused_step import FusedStep, supports_fused_step
     from regard.nn.fast.int8_argmax import Int8ArgmaxFilter
     from regard.nn.fast.packed_linear import PackedLinear

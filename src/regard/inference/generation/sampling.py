@@ -29,8 +29,8 @@ from regard.nn.masks import Padded
 from regard.nn.training import eval_mode
 
 if TYPE_CHECKING:
+    from regard.engine.graph_decoder import CudaGraphDecoder, SelectTokens
     from regard.inference.generation.trace import Trace
-    from regard.nn.fast.cuda_graphs import CudaGraphDecoder, SelectTokens
 
 
 def sample(

@@ -7,15 +7,13 @@ used, and each size has its own graph.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.data.batch import Batch
 from regard.engine.batches import filler_lengths
-from regard.engine.graphs import depends_on_lengths
+from regard.engine.graphs import GraphRecorder, depends_on_lengths
 from regard.models.family import can
 from regard.nn.masks import Packed
 from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch
@@ -23,7 +21,6 @@ from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch
 MAX_TOKENS = 1 << 13  # per batch; larger ones keep a GPU busy without a graph
 LENGTHS = (64, 128, 256, 512)  # upper bounds of the longest sequence
 STEP = 8  # between the numbers of sequences and of positions of two graphs
-WARMUP_ITERATIONS = 1
 Shape = tuple[int, int, int, int | None]  # tokens, sequences, longest sequence, positions
 
 
@@ -33,10 +30,9 @@ class GraphedModel:
     Use it in training only, in one process, under autocast with `dtype`.
     """
 
-    def __init__(self, model: EncoderWithHead, dtype: torch.dtype) -> None:
+    def __init__(self, model: EncoderWithHead, device: torch.device, dtype: torch.dtype) -> None:
         self.model, self.dtype = model, dtype
-        self._pool = torch.cuda.graph_pool_handle()
-        self._graphs: dict[Shape, Any] = {}
+        self.recorder = GraphRecorder(device)
         # Gradients are accumulated on another stream than the one of the recording, which is intended.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
 
@@ -49,7 +45,7 @@ class GraphedModel:
             return None
         if depends_on_lengths(model, dtype):
             return None
-        return GraphedModel(model, dtype)
+        return GraphedModel(model, device, dtype)
 
     def __call__(self, inputs: TaskBatch) -> Tensor:
         layout = inputs.batch.layout
@@ -63,26 +59,12 @@ class GraphedModel:
         positions = None if inputs.positions is None else _round_up(len(inputs.positions))
         shape = count + sum(fillers), sequences, longest, positions
         arguments = _fill_up(inputs, layout, fillers, shape)
-        if shape not in self._graphs:
-            self._graphs[shape] = self._record(shape, arguments)
-        result: Tensor = self._graphs[shape](*arguments)
+        if shape not in self.recorder.graphs:
+            passes = _PackedForward(self.model, longest).train(self.model.training)
+            with torch.autocast("cuda", self.dtype, cache_enabled=False):
+                self.recorder.record_passes(shape, passes, arguments)
+        result: Tensor = self.recorder.graphs[shape](*arguments)
         return result[: count if inputs.positions is None else len(inputs.positions)]
-
-    def _record(self, shape: Shape, arguments: tuple[Tensor, ...]) -> Any:
-        """Record the passes for a shape. Random numbers of the run are not used up."""
-        device = arguments[0].device
-        passes = _PackedForward(self.model, shape[2]).train(self.model.training)
-        with (
-            torch.random.fork_rng([device.index or 0]),
-            torch.autocast(device.type, self.dtype, cache_enabled=False),
-        ):
-            return torch.cuda.make_graphed_callables(
-                passes,
-                tuple(argument.clone() for argument in arguments),
-                num_warmup_iters=WARMUP_ITERATIONS,
-                allow_unused_input=True,
-                pool=self._pool,
-            )
 
 
 class _PackedForward(nn.Module):

@@ -1,6 +1,6 @@
 """Generation of many tokens on a GPU with CUDA graphs and a cache of fixed size.
 
-A decoding step, including the selection of its token, is captured once as a CUDA graph and replayed; the CPU reads the
+A decoding step, including the selection of its token, is recorded once as a CUDA graph and replayed; the CPU reads the
 tokens in bursts. A step attends to the used part of the cache, rounded up, so there is one graph for each of a few
 spans. A single row uses its own kernels where they support the layers. The model needs an embedding and a causal stack;
 positions are learned vectors or rotary.
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import Lock
 from typing import Any, Literal, get_args
 from weakref import WeakKeyDictionary
 
@@ -22,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.engine.graphs import GraphRecorder, capture_lock
 from regard.errors import check_choice
 from regard.nn.cache import DecoderState
 from regard.nn.causal_decoder import CausalDecoder
@@ -37,8 +37,8 @@ SelectTokens = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 BURST = 16  # steps
 MIN_STEPS = 64  # for fewer, capturing a graph costs more than it saves
 MIN_SPAN = 128  # positions
+WARM_UP_STEPS = 3
 
-_lock = Lock()  # only one thread may capture at a time; threads alternate after each burst
 _mode: ContextVar[Mode] = ContextVar("mode", default="graphs")
 
 
@@ -78,6 +78,7 @@ class CudaGraphDecoder:
         self.generated = torch.zeros(BURST, rows, dtype=torch.long, device=device)
         self.scores = torch.zeros(BURST, rows, dtype=torch.float, device=device)
         self.samples = False  # whether the token selection needs random numbers
+        self.recorder = GraphRecorder(device)
         self.steps: dict[int, Callable[[], None]] = {}
         self.busy = False  # in use by an unfinished generation
 
@@ -110,7 +111,7 @@ class CudaGraphDecoder:
             self.tokens.copy_(tokens)
         for first in range(0, count, BURST):
             steps = range(first, min(first + BURST, count))
-            with _lock, _static():
+            with capture_lock, _static():  # threads alternate after each burst
                 if chances is not None:
                     uniforms = torch.tensor([chances(step) for step in steps], dtype=torch.double)
                     self.uniforms[: len(steps)].copy_(uniforms)
@@ -142,7 +143,7 @@ class CudaGraphDecoder:
             self.store.positions.add_(1)
             self.number.add_(1)
 
-        return step if self.mode == "plain" else self._capture(step)
+        return step if self.mode == "plain" else self._record(span, step)
 
     def _logits(self, state: DecoderState, span: int) -> Tensor:
         """Return the logits of the next tokens. Positions are clamped, since warm-up steps write past the last one."""
@@ -154,25 +155,16 @@ class CudaGraphDecoder:
         x = self.embedding(self.tokens[:, None], Padded(), start=positions[:, None])[:, 0]
         return F.linear(self.fused_step(x, state), self.output_weight)
 
-    def _capture(self, step: Callable[[], None]) -> Callable[[], None]:
-        """Capture the step as a CUDA graph, after the required warm-up steps."""
+    def _record(self, span: int, step: Callable[[], None]) -> Callable[[], None]:
         changed = self.tokens, self.number, self.generated, self.scores, self.store.positions
-        before = [tensor.clone() for tensor in changed]
-        stream = torch.cuda.Stream(self.tokens.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self.tokens.device))
-        with torch.cuda.stream(stream):
-            for _ in range(3):
+
+        def warm_up() -> None:
+            for _ in range(WARM_UP_STEPS):
                 self.store.positions.fill_(self.store.room)
                 self.number.zero_()
                 step()
-        torch.cuda.current_stream(self.tokens.device).wait_stream(stream)
-        torch.cuda.synchronize(self.tokens.device)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self.tokens.device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            step()
-        for tensor, old in zip(changed, before, strict=True):
-            tensor.copy_(old)
-        return graph.replay
+
+        return self.recorder.record(span, step, warm_up=warm_up, changed=changed)
 
 
 # The latest decoder of each model.

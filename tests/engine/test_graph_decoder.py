@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from regard.engine import graph_decoder
+from regard.engine.graph_decoder import cuda_graph_mode
 from regard.errors import InputError, RegardError
 from regard.inference.generation.sampling import Sampling, sample
 from regard.nn import recording
-from regard.nn.fast import cuda_graphs
-from regard.nn.fast.cuda_graphs import cuda_graph_mode
 from regard.nn.masks import Padded
 from tests.inference.generation.models import family
 
@@ -26,8 +26,8 @@ PROMPTS = [
 @pytest.fixture(autouse=True)
 def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """With short spans, thirty tokens require three spans and several bursts."""
-    monkeypatch.setattr(cuda_graphs, "MIN_SPAN", 8)
-    monkeypatch.setattr(cuda_graphs, "BURST", 5)
+    monkeypatch.setattr(graph_decoder, "MIN_SPAN", 8)
+    monkeypatch.setattr(graph_decoder, "BURST", 5)
 
 
 def greedy(model: Any, ids: torch.Tensor, layout: Padded | None, *, end: int | None, max_new_tokens: int) -> Any:
@@ -35,7 +35,7 @@ def greedy(model: Any, ids: torch.Tensor, layout: Padded | None, *, end: int | N
 
 
 def decoder_of(model: Any) -> Any:
-    return cuda_graphs._decoders[model][1]
+    return graph_decoder._decoders[model][1]
 
 
 @pytest.mark.parametrize("name", ["gpt", "llama"])
@@ -104,10 +104,10 @@ def test_decoders_are_freed_with_their_model() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     with cuda_graph_mode("plain"):
         greedy(model, ids, layout, end=None, max_new_tokens=9)
-    before = len(cuda_graphs._decoders)
+    before = len(graph_decoder._decoders)
     del model
     gc.collect()
-    assert len(cuda_graphs._decoders) < before
+    assert len(graph_decoder._decoders) < before
 
 
 def test_single_steps_are_used_while_recording_or_without_benefit() -> None:
@@ -117,7 +117,7 @@ def test_single_steps_are_used_while_recording_or_without_benefit() -> None:
         greedy(model, ids, layout, end=None, max_new_tokens=9)
     with cuda_graph_mode("plain"), recording.record(model) as tape:
         greedy(model, ids, layout, end=None, max_new_tokens=4)
-    assert model not in cuda_graphs._decoders
+    assert model not in graph_decoder._decoders
     assert len(next(iter(tape.calls.values()))) == 4
 
 
@@ -154,7 +154,7 @@ def test_interleaved_generations_are_independent() -> None:
 @pytest.mark.parametrize("name", ["gpt", "llama"])
 def test_threads_generate_independently(name: str, mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU, each thread captures its own steps."""
-    monkeypatch.setattr(cuda_graphs, "MIN_STEPS", 20)
+    monkeypatch.setattr(graph_decoder, "MIN_STEPS", 20)
     device = torch.device("cpu" if mode == "plain" else "cuda")
     model, ids = family(name).to(device), PROMPTS[0][0].to(device)
 
