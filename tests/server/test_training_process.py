@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from regard.server.studio import training
-from regard.server.studio.model_registry import ModelRegistry
 from regard.server.studio.studio import Studio
 from regard.server.studio.training import TrainingJob, TrainingJobs, run_in_thread
 from regard.verbs.train import TrainRequest
 from regard.worker_process import WorkerProcess
+from tests.server.local import local_registry
 
 SOON = 200
 
@@ -145,7 +145,7 @@ def test_the_upload_is_deleted_after_a_failure(
     tmp_path: Path, tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    registry = ModelRegistry([str(tiny_bert_folder)])
+    registry = local_registry([str(tiny_bert_folder)])
     order = {"task": "pair", "content": "only one\tlabel\n" * 20, "name": "one.tsv", "model": str(tiny_bert_folder)}
     manager = TrainingJobs(run_in_thread)
     training.start_training(Studio(registry, training_jobs=manager), order)

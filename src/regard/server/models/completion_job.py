@@ -17,7 +17,7 @@ from regard.inference.generation.text_generator import (
     token_text,
 )
 from regard.inference.generation.trace import Trace
-from regard.server.request_errors import invalid, too_long
+from regard.server.errors import invalid, too_long
 
 # Of one token: its id, its log-probability, and the likeliest tokens with theirs.
 TokenScore = tuple[int, float, list[tuple[int, float]]]

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard.errors import InputError, RegardError
+from regard.server.errors import RequestError, unavailable
 from regard.server.models.messages import FrameReader, Reply, Timing, pack
-from regard.server.request_errors import RequestError, unavailable
 from regard.worker_process import describe_exit, start_process
 
 RESTART_SECONDS = (0.1, 1.0, 2.0, 5.0, 10.0, 30.0)  # pauses before consecutive restarts
@@ -53,6 +53,7 @@ class ModelProcess:
         self.info: dict[str, Any] = {}
         self.state: Literal["starting", "ready", "restarting", "closed"] = "starting"
         self.restarts = 0
+        self.last_used = 0.0  # in the event loop's time
         self._on_batch, self._on_event, self._on_large = on_batch, on_event, on_large
         self._loaded_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -101,6 +102,7 @@ class ModelProcess:
             self._kill()
             raise
         self.state, self._ready_at, self._loaded_bytes = "ready", loop.time(), self._resident_bytes()
+        self.last_used = self._ready_at
         if math.isfinite(self.stuck_seconds):
             self._watch = loop.create_task(self._watch_process())
         note = self.info.get("note")
@@ -112,6 +114,7 @@ class ModelProcess:
             raise unavailable(f"{self.name} is being started again; try again in a moment")
         self._number += 1
         self._receivers[self._number] = receiver
+        self.last_used = asyncio.get_running_loop().time()
         self._transport.write(pack((self._number, client, operation, arguments)))
         return self._number
 

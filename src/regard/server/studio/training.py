@@ -36,7 +36,7 @@ from regard.verbs.train import TrainRequest, train
 from regard.worker_process import WorkerDied, WorkerFailure, WorkerProcess, take_pipes
 
 if TYPE_CHECKING:
-    from regard.server.studio.model_registry import ModelRegistry
+    from regard.server.models.registry import ModelRegistry
     from regard.server.studio.studio import Studio
 
 MAX_EPOCHS = 20
@@ -311,8 +311,10 @@ def _train(request: TrainRequest, on_event: Callable[[Event], None]) -> dict[str
     return dict(report.scores if report.keeps_baseline else report.best.scores)
 
 
-def start_training(studio: Studio, arguments: Mapping[str, object]) -> TrainingOptions:
-    """Start the job of a form, and return the state of the training."""
+def start_training(
+    studio: Studio, arguments: Mapping[str, object], on_done: Callable[[str], None] = lambda folder: None
+) -> TrainingOptions:
+    """Start the job of a form, and return the state of the training; `on_done` is called with the folder of a model."""
     from regard.data.readers import holds_images
     from regard.tasks.registry import TASKS
 
@@ -361,7 +363,7 @@ def start_training(studio: Studio, arguments: Mapping[str, object]) -> TrainingO
             limit=form.limit or None,
             columns=form.columns.split(",") if form.columns else None,
         )
-        studio.training_jobs.start(request, studio.models.add, upload=upload)
+        studio.training_jobs.start(request, on_done, upload=upload)
         undo.pop_all()
     return training_options(studio)
 
@@ -397,7 +399,7 @@ def training_options(studio: Studio) -> TrainingOptions:
 def _check_model(models: ModelRegistry, name: str) -> None:
     """Raise InputError when the model cannot be fine-tuned, as far as is known before it is loaded."""
     # Only local models: the studio downloads nothing.
-    check_choice("model", name, {*models.entries, *builtin_names()})
+    check_choice("model", name, {*models.paths, *builtin_names()})
     capabilities = models.capabilities(name)
     if capabilities is None or "fine-tuning" in capabilities:
         return
