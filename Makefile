@@ -16,8 +16,8 @@ SETTINGS := pyproject.toml requirements/cpu-torch.txt requirements/run.txt
 help:
 	@echo "make run          set up if needed, then: regard studio (Ctrl-C ends it)"
 	@echo "make test         the tests (slow ones: .venv/bin/pytest -m slow)"
-	@echo "make check        ruff, mypy, import-linter, the page's types"
-	@echo "make format       let ruff rewrite the sources"
+	@echo "make check        ruff, mypy, import-linter, the page's types and style"
+	@echo "make format       let ruff and Biome rewrite the sources"
 	@echo "make web          build the studio's page if its sources have changed"
 	@echo "make screenshots  take the pictures of the studio in docs/ again"
 	@echo "make clean        remove caches and builds (.venv stays)"
@@ -49,6 +49,7 @@ check: $(VENV)/ready-to-test
 format: $(VENV)/ready-to-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python web/build.py --format
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -77,14 +77,14 @@ def read_blanks(path: Path) -> list[Blank]:
 
 def predict_blanks(model: Bert, tokenizer: Tokenizer, blanks: Sequence[Blank]) -> list[BlankPrediction]:
     """The model's most probable tokens for each blank, with all sentences in one packed batch."""
-    if model.masked is None or tokenizer.mask_token_id is None:
+    if model.mlm_head is None or tokenizer.mask_token_id is None:
         raise InputError("this model cannot fill a blank: it lacks a masked-LM head or a mask token")
     mask = tokenizer.token(tokenizer.mask_token_id)
     ids, _ = tokenizer.ids_batch([blank.sentence.replace("_", mask) for blank in blanks])
     batch = collate(ids)
     with torch.inference_mode():
         hidden = model(batch.ids, batch.layout)[batch.ids == tokenizer.mask_token_id]
-        top_ids = model.masked(hidden)[:, : tokenizer.size].topk(TOP).indices.tolist()
+        top_ids = model.mlm_head(hidden)[:, : tokenizer.size].topk(TOP).indices.tolist()
     predictions = []
     for blank, ids_of_blank in zip(blanks, top_ids, strict=True):
         top = [tokenizer.token(token_id) for token_id in ids_of_blank]

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{FOLDER}: {sum(file.stat().st_size for file in FOLDER.iterdir()) / 1e6:.1f} MB")
 
 
-def summarize_run(path: Path, losses: Sequence[str] = ("words", "pairs")) -> dict[str, Any]:
+def summarize_run(path: Path, losses: Sequence[str] = ("mlm", "nsp")) -> dict[str, Any]:
     """The duration of a pretraining run, its final scores, and its losses at eleven points."""
     events = [json.loads(line) for line in path.read_text().splitlines()]
     steps = [event for event in events if event["type"] == "step"]
@@ -108,8 +108,8 @@ def evaluate_model(model: Bert, tokenizer: Tokenizer, options: argparse.Namespac
 def model_card(results: dict[str, Any]) -> str:
     runs, blanks = results["runs"], results["blanks"]
     rows = (
-        f"| {number} | {run['tokens']:,} | {run['seconds']:,} | {_format_score(run['end']['words'])} "
-        f"| {_format_score(run['end']['pairs'])} |"
+        f"| {number} | {run['tokens']:,} | {run['seconds']:,} | {_format_score(run['end']['mlm'])} "
+        f"| {_format_score(run['end']['nsp'])} |"
         for number, run in enumerate(runs, start=1)
     )
     offsets = [sum(run["tokens"] for run in runs[:index]) for index in range(len(runs))]

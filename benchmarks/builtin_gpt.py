@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     model, tokenizer = regard.load(options.model)
     assert isinstance(model, Gpt) and tokenizer is not None
     if not options.write:
-        results: dict[str, Any] = {"runs": [summarize_run(path, ["words"]) for path in options.events]}
+        results: dict[str, Any] = {"runs": [summarize_run(path, ["lm"]) for path in options.events]}
         for name, value in evaluate_model(
             model.to(choose_device(options.device)), tokenizer, options.data, options.limit
         ):
@@ -103,7 +103,7 @@ def model_card(results: dict[str, Any]) -> str:
         for tokens, loss in run["curve"]
     )
     rows = (
-        f"| {number} | {run['tokens']:,} | {run['seconds']:,} | {run['end']['words']['loss']:.3f} |"
+        f"| {number} | {run['tokens']:,} | {run['seconds']:,} | {run['end']['lm']['loss']:.3f} |"
         for number, run in enumerate(runs, start=1)
     )
     samples = (f"> **{sample['prompt']}**{_quoted(sample['text'])}" for sample in results["samples"])

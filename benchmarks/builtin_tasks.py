@@ -204,7 +204,7 @@ def truncate(folder: Path, *, layers: int = LAYERS) -> None:
     model, tokenizer = load(DEFAULT_MODEL)
     encoder: Any = model
     with torch.random.fork_rng():
-        first = build(dataclasses.replace(encoder.config, num_hidden_layers=layers), heads=["pooler"])
+        first = build(dataclasses.replace(encoder.config, num_hidden_layers=layers), output_heads=["pooler"])
     weights = model.state_dict()
     first.load_state_dict({name: weights[name] for name in first.state_dict()})
     save(first, folder, tokenizer)

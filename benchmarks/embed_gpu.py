@@ -53,7 +53,7 @@ def measure(
 ) -> dict[str, Any]:
     """Texts per second and MFU by workload and engine, printed as soon as measured."""
     tokenizer = Tokenizer.from_vocabulary(vocabulary)
-    model = Bert(BertConfig(), heads=()).eval().to(device)
+    model = Bert(BertConfig(), output_heads=()).eval().to(device)
     engine = EmbeddingEngine(model, tokenizer, device=device, max_length=512)
     peak = peak_flops(device)
     results: dict[str, Any] = {"peak_tflops": round(peak / 1e12, 1)}

@@ -20,15 +20,15 @@ __all__ = ["BEGIN", "CAUSAL", "END", "PADDING", "checkpoint", "marian"]
 PADDING, BEGIN, END = 0, 1, 2
 NAMES = {
     "self_attn.out_proj": "attention.output",
-    "self_attn_layer_norm": "attended.norm",
+    "self_attn_layer_norm": "attention_residual.norm",
     "encoder_attn.q_proj": "cross.project.query",
     "encoder_attn.k_proj": "cross.project.key",
     "encoder_attn.v_proj": "cross.project.value",
     "encoder_attn.out_proj": "cross.output",
-    "encoder_attn_layer_norm": "crossed.norm",
+    "encoder_attn_layer_norm": "cross_residual.norm",
     "fc1": "ffn.inner",
     "fc2": "ffn.outer",
-    "final_layer_norm": "fed.norm",
+    "final_layer_norm": "ffn_residual.norm",
 }
 
 

@@ -77,7 +77,7 @@ def main() -> None:
     built_in, tokenizer = load_model("regard-bert")
     assert isinstance(tokenizer, Tokenizer)
     torch.manual_seed(0)
-    large = Bert(BertConfig(vocab_size=tokenizer.size), heads=()).eval()
+    large = Bert(BertConfig(vocab_size=tokenizer.size), output_heads=()).eval()
     results: dict[str, Any] = {"tokens": options.tokens}
     with tempfile.TemporaryDirectory() as folder:
         for name, model in (("built-in 8 x 6", built_in), ("12 x 12", large)):

@@ -42,7 +42,7 @@ def measure(device: str, *, rounds: int, peers: bool) -> dict[str, Any]:
         if gpu
         else BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
     )
-    model = Bert(config, heads=()).eval().to(device, torch.bfloat16 if gpu else torch.float32)
+    model = Bert(config, output_heads=()).eval().to(device, torch.bfloat16 if gpu else torch.float32)
     ids = torch.randint(0, config.vocab_size, (batch, length), device=device)
 
     def timed_call(forward: Callable[[], object]) -> Callable[[], None]:

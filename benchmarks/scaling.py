@@ -91,7 +91,7 @@ def create_model(hidden_size: int) -> Any:
     torch.manual_seed(0)
     shape = {"hidden_size": hidden_size, "intermediate_size": 4 * hidden_size, "num_hidden_layers": 6}
     config = BertConfig(vocab_size=VOCABULARY, num_attention_heads=hidden_size // 32, **shape)
-    return Bert(config, heads=()).eval()
+    return Bert(config, output_heads=()).eval()
 
 
 def seconds(model: Any, tokens: int, length: int, tokens_per_batch: int, rounds: int) -> float:

@@ -33,10 +33,9 @@ from regard.files.json_files import read_checked_json, read_json
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation.translator import Translator, bleu, load_translator
 from regard.text.language import LANGUAGE, LanguageProfile
+from regard.training.recipes.translation.config import TranslationConfig
+from regard.training.recipes.translation.recipe import TranslationReport, train_translator
 from regard.training.run_folder import REPORT, RUN
-from regard.training.translation.config import TranslationConfig
-from regard.training.translation.run import train_translator
-from regard.training.translation.trainer import TranslationReport
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"

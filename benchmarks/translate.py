@@ -28,8 +28,8 @@ from regard.events import Event, drain
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation.translator import bleu, load_translator
 from regard.training.events import AverageEvaluated, Evaluated
-from regard.training.translation.config import TranslationConfig
-from regard.training.translation.run import train_translator
+from regard.training.recipes.translation.config import TranslationConfig
+from regard.training.recipes.translation.recipe import train_translator
 
 ROOT = Path(__file__).resolve().parents[1]
 MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"

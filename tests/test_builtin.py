@@ -73,10 +73,10 @@ def test_transformers_loads_the_default_model_with_equal_outputs(loaded: tuple[B
     with torch.no_grad():
         expected = peer(**theirs)
         hidden = model(theirs["input_ids"], segments=theirs["token_type_ids"])
-        assert model.masked is not None and model.pooler is not None and model.next is not None
-        torch.testing.assert_close(model.masked(hidden), expected.prediction_logits, atol=1e-4, rtol=1e-4)
+        assert model.mlm_head is not None and model.pooler is not None and model.nsp_head is not None
+        torch.testing.assert_close(model.mlm_head(hidden), expected.prediction_logits, atol=1e-4, rtol=1e-4)
         pooled = model.pooler(hidden, Padded())
-        torch.testing.assert_close(model.next(pooled), expected.seq_relationship_logits, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(model.nsp_head(pooled), expected.seq_relationship_logits, atol=1e-4, rtol=1e-4)
 
 
 def test_transformers_loads_the_causal_lm_with_equal_outputs() -> None:

@@ -34,7 +34,7 @@ SEED = os.environ.get("REGARD_DAMAGE_SEED", "")
 MODULES = (
     "regard.training.pretraining.run",
     "regard.training.finetuning.run",
-    "regard.training.translation.run",
+    "regard.training.recipes.translation.recipe",
     "regard.inference.embedding",
 )
 

@@ -58,7 +58,7 @@ def test_p3_the_second_sentence_follows_the_first(shared_data: Callable[[str], P
     assert pair.tokens == ["[CLS]", "the", "first", "[SEP]", "and", "then", "the", "second", "[SEP]"]
     assert pair.segments == [0, 0, 0, 0, 1, 1, 1, 1, 1]
     # The first logit of the head means "B follows A", as in BERT's checkpoints (parity: tests/parity).
-    assert small_bert().next is not None and small_bert().next.out_features == 2  # type: ignore[union-attr]
+    assert small_bert().nsp_head is not None and small_bert().nsp_head.out_features == 2  # type: ignore[union-attr]
 
 
 def test_p4_the_first_frequency_is_one() -> None:
@@ -76,7 +76,7 @@ def test_p5_split_encodings_are_a_permutation_of_interleaved_ones() -> None:
 
 
 def test_p6_layer_norm_has_gain_bias_and_epsilon() -> None:
-    norm = small_bert().encoder.layers[0].attended.norm  # type: ignore[union-attr]
+    norm = small_bert().encoder.layers[0].attention_residual.norm  # type: ignore[union-attr]
     assert norm.eps == 1e-12
     norm.weight.data.fill_(3.0)
     norm.bias.data.fill_(5.0)

@@ -23,8 +23,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: LayerConfig(8, 2, 16, norm="batch"), "unknown norm 'batch'"),  # type: ignore[arg-type]
     (lambda: LayerConfig(8, 2, 16, activation="gleu"), "did you mean 'gelu'"),
     (lambda: LayerConfig(10, 4, 16), "4 heads do not divide a width of 10"),
-    (lambda: Bert(BertConfig(), heads=["maskd"]), "did you mean 'masked'"),
-    (lambda: Bert(BertConfig(family="distilbert"), heads=["next"]), "unknown head 'next'"),
+    (lambda: Bert(BertConfig(), output_heads=["mlm_hed"]), "did you mean 'mlm_head'"),
+    (lambda: Bert(BertConfig(family="distilbert"), output_heads=["nsp_head"]), "unknown head 'nsp_head'"),
     (lambda: Bert(BertConfig(family="brt")), "did you mean 'bert'"),
 ]
 

@@ -1,6 +1,7 @@
 """Build the page: `python web/build.py`. Does nothing if the sources have not changed since the last build.
 
---force builds anyway; --check checks the types instead; --quiet prints nothing if there is nothing to do.
+--force builds anyway; --quiet prints nothing if there is nothing to do. Instead of building, --check checks types and
+style, --format rewrites the sources, and --test runs the unit tests.
 
 Finds or downloads Node.js and runs npm and Vite. Downloads are verified with the hashes in package-lock.json and
 requirements/node.txt; neither file names a host. Uses only the standard library, since it also runs while the package
@@ -28,6 +29,8 @@ STAMP = "sources.sha256"
 OLDEST = (20, 19)
 WHEEL = WEB.parent / "requirements" / "node.txt"
 LOCK = "package-lock.json"
+BIOME = "@biomejs/biome/bin/biome"
+WIDTH = 120  # of a line
 INSTALL = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
 
 
@@ -145,11 +148,37 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
 
 
 def check() -> None:
-    """Check the TypeScript sources, and that their generated types are up to date. Raises `CannotBuild`."""
+    """Check types and style, and that the generated types are up to date. Raises `CannotBuild`."""
     with _tools() as tools:
         tools.install()
         tools.run("typescript/bin/tsc", "--noEmit")
+        tools.run(BIOME, "ci", ".")
+    if long := list(_long_lines()):
+        raise CannotBuild(f"lines of more than {WIDTH} characters:\n" + "\n".join(long))
     _run([sys.executable, str(WEB / "generate_types.py"), "--check"], dict(os.environ))
+
+
+def _long_lines() -> Iterator[str]:
+    """The formatter breaks neither comments nor strings."""
+    for folder in ("src", "tests"):
+        for file in sorted((WEB / folder).rglob("*.*")):
+            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+                if len(line) > WIDTH:
+                    yield f"{file.relative_to(WEB)}:{number}"
+
+
+def reformat() -> None:
+    """Rewrite the sources: format, sorted imports, safe corrections. Raises `CannotBuild`."""
+    with _tools() as tools:
+        tools.install()
+        tools.run(BIOME, "check", "--write", ".")
+
+
+def test() -> None:
+    """Run the unit tests. Raises `CannotBuild` with what failed."""
+    with _tools() as tools:
+        tools.install()
+        tools.run("vitest/vitest.mjs", "run")
 
 
 def main(options: list[str]) -> None:
@@ -157,7 +186,12 @@ def main(options: list[str]) -> None:
     try:
         if "--check" in options:
             check()
-            print("the page's types are correct")
+            print("the page's types and style are correct")
+        elif "--format" in options:
+            reformat()
+        elif "--test" in options:
+            test()
+            print("the page's unit tests passed")
         elif build(force="--force" in options) or not quiet:
             print("the page is built")
     except CannotBuild as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -34,7 +35,7 @@ OTHERS = (
     "regard.inference.generation.trace:TraceDocument",
     "regard.render.story:Story",
 )
-WIDTH = 160  # of a line
+WIDTH = 120  # of a line
 SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 
 
@@ -77,7 +78,7 @@ def _filled(fields: Iterable[str]) -> list[str]:
         if lines and len(lines[-1]) + len(field) < WIDTH:
             lines[-1] += f" {field}"
         else:
-            lines.append(f"  {field}")
+            lines += textwrap.wrap(field, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
     return lines
 
 
@@ -86,7 +87,10 @@ def _comment(text: str | None) -> str:
     if not text:
         return ""
     sentence = re.split(r"(?<=[.;])\s", " ".join(text.split()), maxsplit=1)[0].rstrip(";").replace("*/", "* /")
-    return f"/** {sentence} */\n"
+    if len(sentence) <= WIDTH - len("/**  */"):
+        return f"/** {sentence} */\n"
+    lines = textwrap.wrap(sentence, WIDTH, initial_indent=" * ", subsequent_indent=" * ")
+    return "\n".join(["/**", *lines, " */", ""])
 
 
 def _type(schema: dict[str, Any]) -> str:

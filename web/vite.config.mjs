@@ -3,7 +3,8 @@ import { readFileSync } from "node:fs";
 import { defineConfig } from "vite";
 
 const bundled = ["preact", "d3-array"]; // their licenses are part of the script
-const license = (name) => `${name}\n${readFileSync(new URL(`./node_modules/${name}/LICENSE`, import.meta.url), "utf-8").trim()}`;
+const license = (name) =>
+  `${name}\n${readFileSync(new URL(`./node_modules/${name}/LICENSE`, import.meta.url), "utf-8").trim()}`;
 
 export default defineConfig({
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },

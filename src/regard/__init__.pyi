@@ -63,7 +63,7 @@ from regard.training.embedding.run import EmbeddingReport
 from regard.training.finetuning.report import FineTuningReport
 from regard.training.pretraining.corpus import CorpusResult
 from regard.training.pretraining.trainer import PretrainingResult
-from regard.training.translation.trainer import TranslationReport
+from regard.training.recipes.translation.recipe import TranslationReport
 from regard.verbs.models import ModelList
 
 _Model = str | PathLike[str] | LoadedModel | FineTunedModel | tuple[nn.Module, Any]

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from regard.errors import InputError, InputErrors, suggest
+from regard.files.durable_folder import describe_changes
 from regard.files.file_input import read_file
-from regard.files.output_folder import describe_changes
 
 Precision = Literal["auto", "bf16", "fp32"]
 
@@ -184,7 +184,7 @@ def _message(detail: Any, document: Mapping[str, Any], origins: Mapping[str, str
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     for old, new in REWORDED.items():
         message = message.replace(old, new)
-    if not detail["loc"]:
+    if len(detail["loc"]) < 2:  # of settings that do not fit together
         return f"{all_origins}: {message}"
     section, key, *_ = detail["loc"]
     value = ":" if detail["type"] == "value_error" else f" is {document[section][key]!r};"

@@ -26,8 +26,8 @@ def tiny(tiny_bert_folder: Path) -> tuple[Bert, Tokenizer]:
 def ranked(model: Bert, tokenizer: Tokenizer, sentence: str) -> list[str]:
     """The vocabulary, most likely token first, for the only [MASK] of a sentence in a batch of its own."""
     ids = tokenizer.encode(sentence.replace("_", "[MASK]")).ids
-    assert model.masked is not None and tokenizer.mask_token_id is not None
-    logits = model.masked(model(torch.tensor([ids])))[0, ids.index(tokenizer.mask_token_id)]
+    assert model.mlm_head is not None and tokenizer.mask_token_id is not None
+    logits = model.mlm_head(model(torch.tensor([ids])))[0, ids.index(tokenizer.mask_token_id)]
     return [tokenizer.token(index) for index in logits.argsort(descending=True).tolist()]
 
 
@@ -64,7 +64,7 @@ def test_a_model_without_the_head_is_rejected(tiny: tuple[Bert, Tokenizer]) -> N
         vocab_size=tiny[1].size, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
     )
     with pytest.raises(InputError, match="lacks a masked-LM head"):
-        predict_blanks(Bert(config, heads=["pooler"]), tiny[1], [Blank("a _ day", ["good"])])
+        predict_blanks(Bert(config, output_heads=["pooler"]), tiny[1], [Blank("a _ day", ["good"])])
 
 
 @pytest.mark.parametrize("line", ["no blank\tgood", "_ and _\tgood", "a _ day", "a _ day\tgood,,bad"])

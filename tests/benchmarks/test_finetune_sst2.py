@@ -64,7 +64,7 @@ def test_a_model_without_a_pooler_gets_one(tiny_bert_folder: Path, tmp_path: Pat
         max_position_embeddings=32,
         dropout=0.0,
     )
-    regard.save(Bert(config, heads=["masked"]), tmp_path, tokenizer=tokenizer)
+    regard.save(Bert(config, output_heads=["mlm_head"]), tmp_path, tokenizer=tokenizer)
     assert accuracy(tmp_path, rows_of(300, seed=0), rows_of(50, seed=1), rate=5e-3, epochs=4) > 0.9
 
 

@@ -81,7 +81,7 @@ def test_a_model_that_is_too_large_is_rejected(data: Path, tmp_path: Path, monke
 def test_the_configured_model_is_small_enough(tmp_path: Path) -> None:
     """Computed without training: half precision takes two bytes per parameter."""
     from regard.models import Transformer, TransformerConfig
-    from regard.training.translation.config import TranslationConfig
+    from regard.training.recipes.translation.config import TranslationConfig
 
     settings = TranslationConfig.read(tatoeba.ROOT / "configs" / "tatoeba.toml")
     model = settings.model

@@ -65,7 +65,7 @@ VIT: dict[str, Any] = {
     "image_size": 12,
     "patch_size": 4,
 }
-SEQ2SEQ: dict[str, Any] = {"model_type": "regard-seq2seq", "source": 5, "target": 6}
+SEQ2SEQ: dict[str, Any] = {"model_type": "regard-seq2seq", "source_size": 5, "target_size": 6}
 EVERY = [BERT, ROBERTA, DISTILBERT, GPT2, T5, VIT, SEQ2SEQ]
 
 
@@ -251,20 +251,20 @@ def test_activations(theirs: str, ours: str) -> None:
     ids=lambda config: config.family,
 )
 def test_written_and_read_again(config: Any) -> None:
-    document = write_config(config, heads=(), dtype="float32")
+    document = write_config(config, output_heads=(), dtype="float32")
     assert parse(json.loads(json.dumps(document))) == config
 
 
 @pytest.mark.parametrize(
     ("config", "heads", "architecture"),
     [
-        (BertConfig(), ("pooler", "masked", "next"), "BertForPreTraining"),
-        (BertConfig(), ("pooler", "next"), "BertForNextSentencePrediction"),
-        (BertConfig(), ("masked",), "BertForMaskedLM"),
+        (BertConfig(), ("pooler", "mlm_head", "nsp_head"), "BertForPreTraining"),
+        (BertConfig(), ("pooler", "nsp_head"), "BertForNextSentencePrediction"),
+        (BertConfig(), ("mlm_head",), "BertForMaskedLM"),
         (BertConfig(), ("pooler",), "BertModel"),
-        (BertConfig("distilbert", type_vocab_size=0), ("masked",), "DistilBertForMaskedLM"),
+        (BertConfig("distilbert", type_vocab_size=0), ("mlm_head",), "DistilBertForMaskedLM"),
         (BertConfig("distilbert", type_vocab_size=0), (), "DistilBertModel"),
-        (BertConfig("roberta", position_offset=2, pad_token_id=1), ("masked",), "RobertaForMaskedLM"),
+        (BertConfig("roberta", position_offset=2, pad_token_id=1), ("mlm_head",), "RobertaForMaskedLM"),
         (GptConfig(), (), "GPT2LMHeadModel"),
         (T5Config(), (), "T5ForConditionalGeneration"),
         (VitConfig(), ("classifier",), "ViTForImageClassification"),
@@ -272,7 +272,7 @@ def test_written_and_read_again(config: Any) -> None:
     ],
 )
 def test_the_architecture_written_for_transformers(config: Any, heads: tuple[str, ...], architecture: str) -> None:
-    assert write_config(config, heads=heads, dtype="float32")["architectures"] == [architecture]
+    assert write_config(config, output_heads=heads, dtype="float32")["architectures"] == [architecture]
 
 
 @pytest.mark.parametrize(
@@ -290,4 +290,4 @@ def test_the_architecture_written_for_transformers(config: Any, heads: tuple[str
 )
 def test_settings_that_config_json_cannot_hold_are_refused(config: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        write_config(config, heads=(), dtype="float32")
+        write_config(config, output_heads=(), dtype="float32")

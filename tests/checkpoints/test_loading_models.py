@@ -38,10 +38,10 @@ IDS = torch.randint(5, 53, (3, 7), generator=torch.Generator().manual_seed(0))
 LAYOUT = Padded.from_lengths([7, 4, 6])
 
 
-def save_random_model(config: Any, folder: Path, heads: list[str] | None = None) -> Any:
+def save_random_model(config: Any, folder: Path, output_heads: list[str] | None = None) -> Any:
     """Save a model whose parameters are all random."""
     generator = torch.Generator().manual_seed(2)
-    model = build(config, heads=heads).eval()
+    model = build(config, output_heads=output_heads).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
@@ -91,7 +91,7 @@ def test_a_loaded_model_is_ready_to_use_and_to_train(tmp_path: Path) -> None:
 
 
 def test_old_bert_without_a_head(tmp_path: Path) -> None:
-    model = save_random_model(BERT, tmp_path, heads=["pooler"])
+    model = save_random_model(BERT, tmp_path, output_heads=["pooler"])
 
     def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         old = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}

@@ -31,8 +31,8 @@ CONFIGS: list[Any] = [
 
 def distinct_state(config: Any) -> tuple[dict[str, Tensor], list[str]]:
     """Regard's state dict with every head, in which all values are different."""
-    heads = list(get_family(config.family).heads)
-    shapes = {name: tensor.shape for name, tensor in build(config, heads=heads).state_dict().items()}
+    heads = list(get_family(config.family).output_heads)
+    shapes = {name: tensor.shape for name, tensor in build(config, output_heads=heads).state_dict().items()}
     ends = torch.tensor([shape.numel() for shape in shapes.values()]).cumsum(0).tolist()
     return {n: torch.arange(e - s.numel(), e).view(s) for (n, s), e in zip(shapes.items(), ends, strict=True)}, heads
 
@@ -55,7 +55,7 @@ def test_renaming_is_reversible(config: Any) -> None:
 
 def test_names_of_bert() -> None:
     config = BertConfig(**TEXT)
-    table = entries(names_of(config), config, ["pooler", "masked"])
+    table = entries(names_of(config), config, ["pooler", "mlm_head"])
     assert table["embedding.tokens.weight"] == ("bert.embeddings.word_embeddings.weight",)
     layer = "bert.encoder.layer.2.attention.self"
     assert table["encoder.layers.2.attention.project.bias"] == (
@@ -64,8 +64,8 @@ def test_names_of_bert() -> None:
         f"{layer}.value.bias",
     )
     assert table["pooler.linear.weight"] == ("bert.pooler.dense.weight",)
-    assert table["masked.bias"] == ("cls.predictions.bias",)
-    assert "next.weight" not in table
+    assert table["mlm_head.bias"] == ("cls.predictions.bias",)
+    assert "nsp_head.weight" not in table
     assert not any("layer.3" in name for several in table.values() for name in several)
 
 
@@ -107,10 +107,10 @@ def test_a_model_without_a_head_has_no_prefix() -> None:
     config = BertConfig(**TEXT)
     with_prefix, without = {f"bert.{WORDS}": ONE}, {WORDS: ONE}
     assert entries(names(config, with_prefix), config, [])["embedding.tokens.weight"] == (f"bert.{WORDS}",)
-    bare = entries(names(config, without), config, ["pooler", "masked"])
+    bare = entries(names(config, without), config, ["pooler", "mlm_head"])
     assert bare["embedding.tokens.weight"] == (WORDS,)
     assert bare["pooler.linear.bias"] == ("pooler.dense.bias",)
-    assert bare["masked.bias"] == ("cls.predictions.bias",)
+    assert bare["mlm_head.bias"] == ("cls.predictions.bias",)
 
 
 def test_old_names_are_converted() -> None:
@@ -138,7 +138,7 @@ def test_buffers_are_ignored(config: Any, buffer: str) -> None:
 
 def test_weights_are_not_mistaken_for_buffers() -> None:
     for config in CONFIGS:
-        heads = get_family(config.family).heads
+        heads = get_family(config.family).output_heads
         theirs = [name for several in entries(names_of(config), config, heads).values() for name in several]
         found = {name: torch.tensor([float(place)]) for place, name in enumerate(theirs)}
         assert set(tidied(names(config, found), found)) == set(found), config.family
@@ -177,10 +177,10 @@ def test_a_copy_replaces_a_missing_original() -> None:
 
 
 def test_heads_are_found_by_any_of_their_tensors() -> None:
-    heads = get_family("bert").heads
-    assert heads_in(names_of(BertConfig()), heads, {"cls.seq_relationship.bias": ONE}) == ["next"]
+    heads = get_family("bert").output_heads
+    assert heads_in(names_of(BertConfig()), heads, {"cls.seq_relationship.bias": ONE}) == ["nsp_head"]
     assert heads_in(names_of(BertConfig()), heads, {"bert.pooler.dense.weight": ONE}) == ["pooler"]
     assert heads_in(names_of(BertConfig()), heads, {"pooler.dense.weight": ONE}) == []
     bare = {"pooler.dense.weight": ONE, "cls.predictions.bias": ONE}
-    assert heads_in(names(BertConfig(), bare), heads, bare) == ["pooler", "masked"]
-    assert heads_in(names_of(T5Config()), get_family("t5").heads, {"lm_head.weight": ONE}) == ["output"]
+    assert heads_in(names(BertConfig(), bare), heads, bare) == ["pooler", "mlm_head"]
+    assert heads_in(names_of(T5Config()), get_family("t5").output_heads, {"lm_head.weight": ONE}) == ["output"]

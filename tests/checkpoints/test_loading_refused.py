@@ -18,7 +18,7 @@ from tests.checkpoints.test_loading_models import BERT, GPT2, T5, assert_same, r
 
 
 def test_unused_tensors_give_a_warning(tmp_path: Path) -> None:
-    model = save_random_model(BERT, tmp_path, heads=["pooler"])
+    model = save_random_model(BERT, tmp_path, output_heads=["pooler"])
     rewrite_tensors(
         tmp_path, lambda tensors: tensors | {"classifier.weight": torch.ones(2, 24), "classifier.bias": torch.ones(2)}
     )

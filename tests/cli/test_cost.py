@@ -56,7 +56,7 @@ def test_assumptions_are_printed(capsys: Captured) -> None:
             BertConfig(
                 hidden_size=384, num_hidden_layers=6, num_attention_heads=6, intermediate_size=1536, vocab_size=16384
             ),
-            ("masked",),
+            ("mlm_head",),
             128,
         ),
     ],
@@ -68,7 +68,7 @@ def test_settings_of_pretraining(
     assert call(path, "--tokens", "1e9", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     with torch.device("meta"):
-        parameters = sum(parameter.numel() for parameter in build(config, heads=heads).parameters())
+        parameters = sum(parameter.numel() for parameter in build(config, output_heads=heads).parameters())
     assert (document["model"], document["parameters"], document["length"]) == (path, parameters, length)
     assert document["flops"] == 6 * parameters * 1e9
     assert document["money"] is None

@@ -72,7 +72,7 @@ def test_embed_leaves_a_foreign_partial_folder_alone(tmp_path: Path, tiny_bert_f
     """All of these have names that a job would use."""
     (tmp_path / "texts.txt").write_text("the film\n")
     foreign = tmp_path / "out.npy.partial"
-    for name, content in (("000000.npz", "mine"), ("manifest.json", '{"name": "a web extension"}')):
+    for name, content in (("000000.npz", "mine"), ("regard.json", '{"name": "a web extension"}')):
         foreign.mkdir(exist_ok=True)
         (foreign / name).write_text(content)
         before = state(foreign)

@@ -225,7 +225,7 @@ def test_another_job_does_not_continue_unfinished_work(call: Call, tmp_path: Pat
         assert call("model", "in.csv", "--output", "out.csv") == 1
     assert (tmp_path / "out.csv.partial").is_dir()
     assert call("model", "in.csv", "--output", "out.csv", "--keep", "id") == 2
-    assert "unfinished work of another job" in capsys.readouterr().err
+    assert "another unfinished bulk job: the input changed" in capsys.readouterr().err
     assert call("model", "in.csv", "--output", "out.csv", "--keep", "id", "--restart") == 0
     assert [row["id"] for row in read_csv(tmp_path / "out.csv")] == ["1", "2"]
 

@@ -74,7 +74,7 @@ def test_one_json_document(capsys: Captured) -> None:
     assert document["output"] == "run" and document["steps"] == 2 and document["tokens"] > 0
     assert set(document) == {"output", "steps", "tokens", "seconds", "tokens_per_second", "scores"}
     assert document["tokens_per_second"] == pytest.approx(document["tokens"] / document["seconds"])
-    assert set(document["scores"]["words"]) == {"loss", "perplexity", "count"}
+    assert set(document["scores"]["lm"]) == {"loss", "perplexity", "count"}
 
 
 @pytest.mark.parametrize(("family", "names"), [("t5", ["dropped spans"]), ("elmo", ["next token", "previous token"])])

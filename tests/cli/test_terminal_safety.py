@@ -29,8 +29,8 @@ from regard.interpret.probes.probe_heads import ProbeRecipe
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
-from regard.training.translation.config import TranslatorSection
-from regard.training.translation.trainer import new_model
+from regard.training.recipes.translation.config import TranslatorSection
+from regard.training.recipes.translation.recipe import new_model
 from regard.verbs import VERBS as DEFINED
 from regard.verbs import find
 from tests.inference.folders import tiny_gpt

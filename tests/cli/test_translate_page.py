@@ -22,8 +22,8 @@ from regard.inference.translation.translator import (
     save_translator,
 )
 from regard.interpret.translation import translate_in_steps
-from regard.training.translation.config import TranslatorSection
-from regard.training.translation.trainer import new_model
+from regard.training.recipes.translation.config import TranslatorSection
+from regard.training.recipes.translation.recipe import new_model
 from regard.verbs import find
 
 Captured = pytest.CaptureFixture[str]

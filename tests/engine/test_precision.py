@@ -24,7 +24,7 @@ IDS = torch.arange(61) % 50
 
 @pytest.fixture
 def bert() -> Bert:
-    model = Bert(BertConfig(vocab_size=50, max_position_embeddings=64, **SHAPE), heads=()).eval()
+    model = Bert(BertConfig(vocab_size=50, max_position_embeddings=64, **SHAPE), output_heads=()).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)

@@ -23,7 +23,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def bert() -> Bert:
     shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    return Bert(BertConfig(vocab_size=50, max_position_embeddings=64, **shape), heads=()).eval()
+    return Bert(BertConfig(vocab_size=50, max_position_embeddings=64, **shape), output_heads=()).eval()
 
 
 def test_small_jobs_are_not_measured(bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def config(folder: Path) -> Parser:
     from regard.files.json_files import read_json
     from regard.models.family import families
 
-    valid = [write_config(family.config_class(), heads=(), dtype="float32") for family in families().values()]
+    valid = [write_config(family.config_class(), output_heads=(), dtype="float32") for family in families().values()]
 
     def parse(case: bytes) -> object:
         path = folder / "config.json"

@@ -166,9 +166,9 @@ def test_unusual_text_and_unusual_logits(gpt: Loaded, bert: Loaded) -> None:
             max_position_embeddings=32,
         )
     )
-    assert model.masked is not None
+    assert model.mlm_head is not None
     with torch.no_grad():
-        model.masked.bias[0] = 1000.0
+        model.mlm_head.bias[0] = 1000.0
     assert measure_perplexity(model, bert[1], WORDS).perplexity == math.inf
 
 
@@ -228,7 +228,7 @@ def test_models_without_a_language_modeling_head_are_refused(bert: Loaded, gpt: 
         measure_perplexity(elmo, bert[1], WORDS)
     bare = Bert(
         BertConfig(vocab_size=200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),
-        heads=["pooler"],
+        output_heads=["pooler"],
     )
     with pytest.raises(InputError, match="pseudo-perplexity needs a masked-word head, and this bert model has none"):
         measure_perplexity(bare, bert[1], WORDS)

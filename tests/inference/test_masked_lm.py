@@ -166,9 +166,9 @@ def test_the_beam_reports_whether_it_may_be_inexact(bert: Loaded, theirs: Any, m
     assert beam.joint[0].probability <= everything[0].probability
     # If the omitted prefixes together are less likely than the last listed result, the result is exact.
     model = Bert(bert[0].config).eval()  # type: ignore[arg-type]
-    assert model.masked is not None
+    assert model.mlm_head is not None
     with torch.no_grad():
-        model.masked.bias[100:105] += 30.0
+        model.mlm_head.bias[100:105] += 30.0
     sure = fill_blanks(model, bert[1], "a _ _", top=3)
     assert sure.exact
     assert not fill_blanks(model, bert[1], "a _ _", top=40).exact  # only the first 25 of which are certain
@@ -203,9 +203,9 @@ def test_an_output_layer_wider_than_the_vocabulary(bert: Loaded) -> None:
             max_position_embeddings=32,
         )
     )
-    assert model.masked is not None
+    assert model.mlm_head is not None
     with torch.no_grad():
-        model.masked.bias[tokenizer.size :] = 5.0
+        model.mlm_head.bias[tokenizer.size :] = 5.0
     found = fill_blanks(model, tokenizer, TEXT, top=10_000).masks[0]
     assert len(found) == tokenizer.size
     assert sum(candidate.probability for candidate in found) < 0.5  # the rest belongs to ids without a token
@@ -271,7 +271,7 @@ def test_unsupported_models_are_refused(bert: Loaded, gpt: Loaded, roberta: Load
     _, tokenizer = bert
     bare = Bert(
         BertConfig(vocab_size=200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),
-        heads=["pooler"],
+        output_heads=["pooler"],
     )
     with pytest.raises(InputError, match=r"this bert model has none: it was tuned for a task, .*; take the pretrained"):
         fill_blanks(bare, tokenizer, TEXT)

@@ -64,8 +64,8 @@ def test_unsupported_pairs_and_models_are_refused(bert: Loaded, gpt: Loaded, rob
     with pytest.raises(InputError, match="this roberta model has none; use a pretrained one"):
         predict_next_sentence(*roberta, *PAIRS[0])
     small = BertConfig(vocab_size=200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
-    for heads in (["pooler", "masked"], ["next"]):
+    for heads in (["pooler", "mlm_head"], ["nsp_head"]):
         with pytest.raises(InputError, match="this bert model has none"):
-            predict_next_sentence(Bert(small, heads=heads), bert[1], *PAIRS[0])
+            predict_next_sentence(Bert(small, output_heads=heads), bert[1], *PAIRS[0])
     with pytest.raises(InputError, match="has no tokenizer"):
         predict_next_sentence(bert[0], None, *PAIRS[0])

@@ -58,7 +58,7 @@ def test_a_text_that_cannot_be_continued(elmo: Elmo, tokenizer: Tokenizer) -> No
         predict_next_token(elmo, tokenizer, " ")
     with pytest.raises(InputError, match="has no tokens; expected a word"):
         predict_next_token(elmo, tokenizer, TEXT, targets=[" "])
-    without = Elmo(elmo.config, heads=())
+    without = Elmo(elmo.config, output_heads=())
     with pytest.raises(InputError, match="needs a language model with its output layer, and this is an ELMo"):
         predict_next_token(without, tokenizer, TEXT)
 

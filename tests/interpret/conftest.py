@@ -15,8 +15,8 @@ import regard
 from regard.data.translation_pairs import TranslationPair
 from regard.inference.translation.subwords import Subwords, train_subwords
 from regard.text import Tokenizer
-from regard.training.translation.config import TranslatorSection
-from regard.training.translation.trainer import new_model
+from regard.training.recipes.translation.config import TranslatorSection
+from regard.training.recipes.translation.recipe import new_model
 from tests.inference.folders import byte_level
 from tests.parity.references import randomized
 

@@ -86,9 +86,9 @@ def test_removed_heads_equal_ablate_heads(masked_probe: Probe) -> None:
     found = ablate(masked_probe, heads=heads, top=3)
     model = masked_probe.encoder
     with torch.no_grad():
-        before = model.masked(model(masked_probe.ids[None], Padded()))[0, [2, 5]].softmax(-1)
+        before = model.mlm_head(model(masked_probe.ids[None], Padded()))[0, [2, 5]].softmax(-1)
         with record(model, edit=ablate_heads(heads)):
-            after = model.masked(model(masked_probe.ids[None], Padded()))[0, [2, 5]].softmax(-1)
+            after = model.mlm_head(model(masked_probe.ids[None], Padded()))[0, [2, 5]].softmax(-1)
     assert found.heads == tuple(heads)
     assert found.layers == ()
     for effect, old, new in zip(found.effects, before.double().numpy(), after.double().numpy(), strict=True):
@@ -106,7 +106,7 @@ def test_a_removed_layer_returns_its_input(masked_probe: Probe, next_token_probe
     bert, gpt = masked_probe.encoder, next_token_probe.encoder
     with torch.no_grad():
         x = bert.embedding(masked_probe.ids[None], Padded())
-        alone = bert.masked(bert.encoder.layers[1](x, Padded()))[0, [2, 5]].softmax(-1)
+        alone = bert.mlm_head(bert.encoder.layers[1](x, Padded()))[0, [2, 5]].softmax(-1)
         y = gpt.embedding(next_token_probe.ids[None], Padded())
         last = gpt.logits(gpt.decoder.norm(gpt.decoder.layers[0](y, Padded())))[0, -1].softmax(-1)
     found = ablate(masked_probe, layers=[1], heads=[(1, 2)], top=1).effects

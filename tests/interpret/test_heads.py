@@ -184,7 +184,7 @@ def handcrafted_bert(layout: list[list[tuple[str | None, int]]]) -> Bert:
         intermediate_size=4,
         max_position_embeddings=POSITIONS,
     )
-    model = Bert(config, heads=()).eval()
+    model = Bert(config, output_heads=()).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.fill_(1.0 if name.endswith("norm.weight") else 0.0)

@@ -87,7 +87,7 @@ def test_the_contribution_of_one_head_and_layer(tokenizer: Tokenizer) -> None:
     for hook in hooks:
         hook.remove()
     with torch.no_grad():
-        values = layer.attention.project.weight[48:] @ layer.attended.norm(tape.hidden()[1])[0].T
+        values = layer.attention.project.weight[48:] @ layer.attention_residual.norm(tape.hidden()[1])[0].T
         values = (values + layer.attention.project.bias[48:, None]).T
         head = (tape.attention()[1][0, 2, -1] @ values[:, 12:18]) @ layer.attention.output.weight[:, 12:18].T
         scale = last[0][0, -1].var(correction=0).add(model.decoder.norm.eps).sqrt()
@@ -116,7 +116,7 @@ def test_default_answer_and_views(tokenizer: Tokenizer, tmp_path: Path) -> None:
 def test_models_without_a_residual_sum_are_refused(tokenizer: Tokenizer) -> None:
     model: Any = MODELS["gpt2"]()
     for layer in model.decoder.layers:
-        layer.fed.first = False
+        layer.ffn_residual.first = False
     with pytest.raises(InputError, match="needs a pre-norm model"):
         attribute_logit(model, tokenizer, "the film")
     model = MODELS["gpt2"]()
@@ -124,7 +124,7 @@ def test_models_without_a_residual_sum_are_refused(tokenizer: Tokenizer) -> None
     with pytest.raises(InputError, match="final layer norm or RMS norm; this model has Identity"):
         attribute_logit(model, tokenizer, "the film")
     model = randomized(MODELS["gpt2"]())
-    model.decoder.layers[1].attended.dropout = torch.nn.Tanh()  # more than a sum
+    model.decoder.layers[1].attention_residual.dropout = torch.nn.Tanh()  # more than a sum
     with pytest.raises(InputError, match="computes more than a sum"):
         attribute_logit(model, tokenizer, "the film")
     with pytest.raises(InputError, match="needs a pre-norm model"):

@@ -71,7 +71,7 @@ def test_the_embeddings_add_up(tiny_bert_folder: Path) -> None:
 def test_an_embedding_without_segments_or_positions() -> None:
     torch.manual_seed(0)
     config = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
-    model = Bert(config, heads=()).eval()
+    model = Bert(config, output_heads=()).eval()
     model.embedding.segments = model.embedding.norm = None
     rows = input_embeddings(model, [1, 2, 3], [0, 0, 0])
     assert [row.name for row in rows] == ["token", "position", "sum"]

@@ -22,8 +22,8 @@ from regard.lessons.reverse_comparison import ReverseConfig, ReverseTask, train_
 from regard.models import Elmo, ElmoConfig
 from regard.render.story import NumberMatrix, StoryBlock, StoryTable
 from regard.text import Tokenizer
-from regard.training.translation.config import TranslatorSection
-from regard.training.translation.trainer import new_model
+from regard.training.recipes.translation.config import TranslatorSection
+from regard.training.recipes.translation.recipe import new_model
 
 CHAPTERS = [recurrent_translation.CHAPTER, attention.CHAPTER, elmo.CHAPTER]
 PAIRS = [(attention.SOURCE, attention.TARGET), alignment.AREA, alignment.PIE]

@@ -76,8 +76,8 @@ def test_a_pair_does_not_depend_on_its_longer_neighbor() -> None:
 def test_decoding_ends_without_an_end_token(monkeypatch: pytest.MonkeyPatch) -> None:
     model = new_translator()
     with torch.no_grad():
-        model.decoder.layers[-1].fed.norm.weight.zero_()  # the last state is then the bias, whatever the input
-        model.decoder.layers[-1].fed.norm.bias.copy_(model.decoder_embedding.tokens.weight[2] * 100)
+        model.decoder.layers[-1].ffn_residual.norm.weight.zero_()  # the last state is then the bias, whatever the input
+        model.decoder.layers[-1].ffn_residual.norm.bias.copy_(model.decoder_embedding.tokens.weight[2] * 100)
     assert [step.chosen for step in decode(model, "merci")] == ["I"] * 6
 
 

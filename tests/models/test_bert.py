@@ -44,9 +44,9 @@ def test_head_outputs_do_not_depend_on_the_batch(
     device: torch.device, randomized: Make, check_batch_invariance: Make, texts: Make
 ) -> None:
     model = randomized(Bert(CONFIG)).to(device).eval()
-    check_batch_invariance(lambda side: model.masked(model(*side)), texts(device), trials=20)
+    check_batch_invariance(lambda side: model.mlm_head(model(*side)), texts(device), trials=20)
     check_batch_invariance(
-        lambda side: model.next(model.pooler(model(*side), side[1])), texts(device), trials=20, whole=True
+        lambda side: model.nsp_head(model.pooler(model(*side), side[1])), texts(device), trials=20, whole=True
     )
 
 
@@ -90,7 +90,7 @@ def test_segments_of_a_packed_batch(device: torch.device, randomized: Make) -> N
 
 def test_the_masked_head_multiplies_by_the_embedding_matrix(device: torch.device, randomized: Make) -> None:
     model = randomized(Bert(CONFIG)).to(device)
-    hidden, head = torch.randn(2, 3, 8, device=device), model.masked
+    hidden, head = torch.randn(2, 3, 8, device=device), model.mlm_head
     inner = F.layer_norm(F.gelu(head.linear(hidden)), (8,), head.norm.weight, head.norm.bias, 1e-12)
     expected = inner @ model.embedding.tokens.weight.T + head.bias
     torch.testing.assert_close(head(hidden), expected, atol=1e-5, rtol=1e-5)
@@ -105,13 +105,13 @@ def test_the_matrix_is_tied_and_belongs_to_the_embedding(device: torch.device, r
     with torch.no_grad():
         twin.embedding.tokens.weight.zero_()
     hidden = torch.randn(2, 8, device=device)
-    torch.testing.assert_close(twin.masked(hidden), twin.masked.bias.expand(2, -1))
-    assert model.masked(hidden).abs().max() > twin.masked(hidden).abs().max()
+    torch.testing.assert_close(twin.mlm_head(hidden), twin.mlm_head.bias.expand(2, -1))
+    assert model.mlm_head(hidden).abs().max() > twin.mlm_head(hidden).abs().max()
     with torch.device("meta"):
         empty = Bert(CONFIG)
     empty.to_empty(device=device)
     empty.load_state_dict(model.state_dict())
-    torch.testing.assert_close(empty.masked(hidden), model.masked(hidden))
+    torch.testing.assert_close(empty.mlm_head(hidden), model.mlm_head(hidden))
 
 
 def test_pooler_and_next_sentence(device: torch.device, randomized: Make) -> None:
@@ -121,13 +121,13 @@ def test_pooler_and_next_sentence(device: torch.device, randomized: Make) -> Non
     pooled = model.pooler(hidden, layout)
     expected = torch.tanh(hidden[:, 0] @ model.pooler.linear.weight.T + model.pooler.linear.bias)
     torch.testing.assert_close(pooled, expected, atol=1e-6, rtol=1e-6)
-    assert model.next(pooled).shape == (2, 2)
+    assert model.nsp_head(pooled).shape == (2, 2)
 
 
 def test_only_requested_heads_exist() -> None:
-    bare, some = Bert(CONFIG, heads=()), Bert(CONFIG, heads=("masked",))
-    assert (bare.pooler, bare.masked, bare.next) == (None, None, None)
-    assert some.pooler is None and some.masked is not None and some.next is None
+    bare, some = Bert(CONFIG, output_heads=()), Bert(CONFIG, output_heads=("mlm_head",))
+    assert (bare.pooler, bare.mlm_head, bare.nsp_head) == (None, None, None)
+    assert some.pooler is None and some.mlm_head is not None and some.nsp_head is None
 
 
 def test_attention_is_bidirectional(device: torch.device, randomized: Make) -> None:
@@ -144,7 +144,7 @@ def test_gradients_reach_all_parameters(device: torch.device, randomized: Make) 
     ids, layout = torch.randint(20, (2, 10), device=device), Padded()
     segments = torch.tensor([[0] * 5 + [1] * 5] * 2, device=device)
     hidden = model(ids, layout, segments)
-    (model.masked(hidden).pow(2).sum() + model.next(model.pooler(hidden, layout)).pow(2).sum()).backward()
+    (model.mlm_head(hidden).pow(2).sum() + model.nsp_head(model.pooler(hidden, layout)).pow(2).sum()).backward()
     missing = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert not missing
 
@@ -155,7 +155,10 @@ def test_selected_rows_equal_the_full_output(randomized: Make, layout: Any) -> N
     shape = (10,) if isinstance(layout, Packed) else (2, 5)
     ids, segments, rows = torch.randint(20, shape), torch.randint(2, shape), torch.tensor([8, 0, 4, 5, 0])
     gradients = []
-    for some in (model(ids, layout, segments, rows=rows), model(ids, layout, segments).reshape(10, 8)[rows]):
+    for some in (
+        model(ids, layout, segments, output_positions=rows),
+        model(ids, layout, segments).reshape(10, 8)[rows],
+    ):
         assert some.shape == (5, 8)
         gradients.append([some, *torch.autograd.grad(some.pow(3).sum(), list(model.encoder.parameters()))])
     for mine, theirs in zip(*gradients, strict=True):
@@ -164,7 +167,7 @@ def test_selected_rows_equal_the_full_output(randomized: Make, layout: Any) -> N
 
 def test_empty_row_selection(randomized: Make) -> None:
     model = randomized(Bert(CONFIG))
-    assert model(torch.randint(20, (2, 5)), rows=torch.tensor([], dtype=torch.long)).shape == (0, 8)
+    assert model(torch.randint(20, (2, 5)), output_positions=torch.tensor([], dtype=torch.long)).shape == (0, 8)
 
 
 def test_autocast_gives_half_precision_states_and_full_precision_weights(
@@ -175,5 +178,5 @@ def test_autocast_gives_half_precision_states_and_full_precision_weights(
     assert {state.dtype for state in model.states(ids)} == {torch.float32}
     with torch.autocast(device.type, dtype=torch.bfloat16):
         assert {state.dtype for state in model.states(ids)} == {torch.bfloat16}
-        model.masked(model(ids)).float().sum().backward()
+        model.mlm_head(model(ids)).float().sum().backward()
     assert {parameter.grad.dtype for parameter in model.encoder.parameters()} == {torch.float32}

@@ -109,7 +109,7 @@ def test_impossible_sizes_are_refused_when_a_folder_is_read(changes: dict[str, o
 
 def test_position_embeddings_that_the_model_does_not_use(tmp_path: Path) -> None:
     """Published files contain them although position_biased_input is false."""
-    model = build(TINY, heads=())
+    model = build(TINY, output_heads=())
     regard.save(model, tmp_path)
     (tmp_path / "checksums.json").unlink()
     tensors = load_file(tmp_path / "model.safetensors")
@@ -133,7 +133,7 @@ def test_selected_rows(config: DebertaV2Config, packed: bool) -> None:
     layout = Packed.from_lengths(lengths) if packed else padded
     inputs = ids[padded.mask] if packed else ids
     expected = model(inputs, layout).reshape(-1, 24)[rows]
-    torch.testing.assert_close(model(inputs, layout, rows=rows), expected)
+    torch.testing.assert_close(model(inputs, layout, output_positions=rows), expected)
 
 
 def test_ablated_heads_change_the_output() -> None:

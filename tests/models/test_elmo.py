@@ -152,7 +152,7 @@ def test_one_output_layer_serves_both_directions(device: torch.device, model: An
 
 def test_without_the_output_layer_there_are_no_scores() -> None:
     with pytest.raises(TypeError, match="without its output layer"):
-        Elmo(CONFIG, heads=()).logits(torch.randn(1, 2, 8))
+        Elmo(CONFIG, output_heads=()).logits(torch.randn(1, 2, 8))
 
 
 def test_cell_narrower_than_the_output_is_rejected() -> None:

@@ -33,7 +33,7 @@ SMALL = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attenti
 def test_parameter_counts(known: Checkpoint) -> None:
     config = get_family(known.family).config_class(family=known.family, **known.shape)
     with torch.device("meta"):
-        model = build(config, heads=known.heads)
+        model = build(config, output_heads=known.output_heads)
     assert sum(parameter.numel() for parameter in model.parameters()) == known.parameters
 
 
@@ -43,7 +43,7 @@ def test_titles_have_articles() -> None:
 
 
 def test_capabilities_require_their_heads() -> None:
-    whole, bare = Bert(SMALL), Bert(SMALL, heads=())
+    whole, bare = Bert(SMALL), Bert(SMALL, output_heads=())
     assert can(whole, "masked-lm") and can(whole, "next-sentence") and not can(whole, "causal-lm")
     assert not can(bare, "masked-lm") and not can(bare, "next-sentence") and can(bare, "fine-tuning")
     assert not can(nn.Linear(1, 1), "masked-lm")
@@ -61,7 +61,6 @@ def test_declaration_matches_its_classes(name: str) -> None:
     assert family_of(model) is family
     if family.file_format is not None:
         assert set(family.file_format.keys) <= set(vars(model.config))
-    assert set(family.earlier_keys.values()) <= set(vars(model.config))
 
 
 def test_family_names_do_not_import_torch() -> None:

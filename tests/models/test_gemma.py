@@ -41,7 +41,7 @@ def test_rotary_positions_of_transformers_4_and_5_are_the_same() -> None:
     ropes = {GLOBAL: {"rope_theta": 5000.0, **scaling}, LOCAL: {"rope_theta": 70.0, "rope_type": "default"}}
     assert old == parse("gemma3_text", rope_parameters=ropes)
     assert (old.rope_theta, old.rope_type, old.rope_factor, old.rope_local_base_freq) == (5000.0, "linear", 8.0, 70.0)
-    document = write_config(old, heads=(), dtype="float32")
+    document = write_config(old, output_heads=(), dtype="float32")
     assert document["rope_parameters"] == ropes
     assert (document["rope_local_base_freq"], document["rope_scaling"]) == (70.0, scaling)
     assert document["architectures"] == ["Gemma3ForCausalLM"]
@@ -56,19 +56,19 @@ def test_kinds_of_layers() -> None:
     assert [config.layer(number).window for number in range(4)] == [2, 2, None, 2]
     assert config == parse("gemma3_text", sliding_window=3, sliding_window_pattern=3)
     assert parse("gemma3_text", layer_types=[LOCAL] * 4).sliding_window_pattern == 5
-    assert write_config(Gemma3TextConfig(**SIZES), heads=(), dtype="float32")["layer_types"] == [LOCAL] * 4
+    assert write_config(Gemma3TextConfig(**SIZES), output_heads=(), dtype="float32")["layer_types"] == [LOCAL] * 4
 
 
 def test_caps_can_be_absent() -> None:
     assert parse("gemma2").attn_logit_softcapping == 50.0
     uncapped = parse("gemma2", attn_logit_softcapping=None, final_logit_softcapping=None)
     assert (uncapped.attn_logit_softcapping, uncapped.final_logit_softcapping) == (None, None)
-    assert write_config(uncapped, heads=(), dtype="float32")["attn_logit_softcapping"] is None
+    assert write_config(uncapped, output_heads=(), dtype="float32")["attn_logit_softcapping"] is None
 
 
 def test_gelu_of_published_files_is_the_approximation() -> None:
     assert parse("gemma", hidden_act="gelu") == parse("gemma", hidden_act="gelu_pytorch_tanh")
-    document = write_config(GemmaConfig(**SIZES), heads=(), dtype="float32")
+    document = write_config(GemmaConfig(**SIZES), output_heads=(), dtype="float32")
     assert document["hidden_act"] == "gelu_pytorch_tanh"
 
 

@@ -36,7 +36,7 @@ def test_rotary_positions_of_transformers_4_and_5_are_the_same() -> None:
     new = parse(rope_parameters={"rope_theta": 500000, "rope_type": "llama3", **scaling})
     assert old == new and (old.rope_type, old.rope_factor, old.rope_original_positions) == ("llama3", 8.0, 32)
     assert parse(rope_theta=7.0, rope_scaling=None) == parse(rope_parameters={"rope_theta": 7.0})
-    document = write_config(old, heads=("output",), dtype="float32")
+    document = write_config(old, output_heads=("output",), dtype="float32")
     assert document["rope_theta"] == 500000.0 and document["rope_scaling"] == {"rope_type": "llama3", **scaling}
     assert document["architectures"] == ["LlamaForCausalLM"]
 
@@ -44,7 +44,7 @@ def test_rotary_positions_of_transformers_4_and_5_are_the_same() -> None:
 def test_several_end_tokens() -> None:
     config = parse(eos_token_id=[5, 7, 9])
     assert (config.eos_token_id, config.other_eos_token_id) == (5, (7, 9))
-    assert write_config(config, heads=(), dtype="float32")["eos_token_id"] == [5, 7, 9]
+    assert write_config(config, output_heads=(), dtype="float32")["eos_token_id"] == [5, 7, 9]
     assert parse(eos_token_id=5).other_eos_token_id == ()
 
 
@@ -87,11 +87,11 @@ def test_windows_begin_after_the_first_layers() -> None:
     config = Qwen2Config(**SIZES, sliding_window=4, max_window_layers=1)
     assert [config.layer(number).window for number in range(2)] == [None, 3]
     with pytest.raises(InputError, match="cannot store sliding_window 4"):
-        write_config(LlamaConfig(**SIZES, sliding_window=4), heads=(), dtype="float32")
+        write_config(LlamaConfig(**SIZES, sliding_window=4), output_heads=(), dtype="float32")
 
 
 def test_checkpoint_without_an_output_layer_predicts_no_tokens(tmp_path: Path) -> None:
-    regard.save(build(LlamaConfig(**SIZES), heads=()), tmp_path)
+    regard.save(build(LlamaConfig(**SIZES), output_heads=()), tmp_path)
     model, _ = regard.load(tmp_path)
     hidden = model(torch.tensor([[3, 1, 4]]))
     with pytest.raises(InputError, match="no output layer"):

@@ -76,10 +76,10 @@ LAYER = {
     "attention.query_norm.weight": "self_attn.q_norm.weight",
     "attention.key_norm.weight": "self_attn.k_norm.weight",
     "attention.output.weight": "self_attn.o_proj.weight",
-    "attended.norm.weight": "input_layernorm.weight",
+    "attention_residual.norm.weight": "input_layernorm.weight",
     "ffn.inner.weight": ("mlp.gate_proj.weight", "mlp.up_proj.weight"),
     "ffn.outer.weight": "mlp.down_proj.weight",
-    "fed.norm.weight": "post_attention_layernorm.weight",
+    "ffn_residual.norm.weight": "post_attention_layernorm.weight",
 }
 NAMES = TensorNames(
     "model.",
@@ -101,7 +101,7 @@ FAMILY = Family(
     stacks=("decoder",),
     file_format=FileFormat(
         {**{name: name for name in SAME}, "layer_norm_eps": "rms_norm_eps"},
-        lambda heads: "LlamaForCausalLM",
+        lambda output_heads: "LlamaForCausalLM",
         lambda config: NAMES,
         class_prefix="Llama",
         task_heads={"SequenceClassification": {"output": "score"}},

@@ -32,7 +32,7 @@ Make = Callable[..., Any]
 @pytest.fixture(params=KINDS)
 def model(request: pytest.FixtureRequest, device: torch.device, randomized: Make) -> Any:
     config, heads = KINDS[request.param]
-    return randomized(T5(config, heads=heads)).to(device).eval()
+    return randomized(T5(config, output_heads=heads)).to(device).eval()
 
 
 def test_output_does_not_depend_on_the_batch(

@@ -30,10 +30,10 @@ Make = Callable[..., Any]
 
 def copy_block(block: Block, theirs: Any) -> None:
     pairs = [(block.attention, theirs.self_attn)]
-    norms = [block.attended, block.fed]
+    norms = [block.attention_residual, block.ffn_residual]
     if block.has_cross_attention:
         pairs.append((block.cross, theirs.multihead_attn))
-        norms.insert(1, block.crossed)
+        norms.insert(1, block.cross_residual)
     for ours, other in pairs:
         project: Any = ours.project
         if ours is block.attention:
@@ -121,7 +121,7 @@ def compare_gradients(ours: dict[str, Tensor], theirs: Any) -> None:
         "attention.project.weight": theirs.self_attn.in_proj_weight,
         "attention.project.bias": theirs.self_attn.in_proj_bias,
         "attention.output.weight": theirs.self_attn.out_proj.weight,
-        "attended.norm.weight": theirs.norm1.weight,
+        "attention_residual.norm.weight": theirs.norm1.weight,
         "ffn.inner.weight": theirs.linear1.weight,
         "ffn.outer.bias": theirs.linear2.bias,
     }
@@ -130,7 +130,7 @@ def compare_gradients(ours: dict[str, Tensor], theirs: Any) -> None:
     if hasattr(theirs, "multihead_attn"):
         joined = torch.cat([ours[f"cross.project.{part}.weight"] for part in ("query", "key", "value")])
         torch.testing.assert_close(joined, theirs.multihead_attn.in_proj_weight.grad, atol=1e-8, rtol=1e-8)
-        torch.testing.assert_close(ours["fed.norm.bias"], theirs.norm3.bias.grad, atol=1e-8, rtol=1e-8)
+        torch.testing.assert_close(ours["ffn_residual.norm.bias"], theirs.norm3.bias.grad, atol=1e-8, rtol=1e-8)
 
 
 @pytest.fixture(params=[True, False], ids=["shared", "two vocabularies"])

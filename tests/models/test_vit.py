@@ -34,8 +34,8 @@ def test_image_is_a_sequence_of_patches(device: torch.device, model: Any) -> Non
     assert hidden.shape == (2, 1 + 2 * 3, 8)
     x = model.embedding(pixels)
     for block in model.encoder.layers:
-        x = x + block.attention(block.attended.norm(x), Padded())
-        x = x + block.ffn(block.fed.norm(x))
+        x = x + block.attention(block.attention_residual.norm(x), Padded())
+        x = x + block.ffn(block.ffn_residual.norm(x))
     torch.testing.assert_close(hidden, model.encoder.norm(x), atol=1e-5, rtol=1e-5)
     logits = hidden[:, 0] @ model.classifier.weight.T + model.classifier.bias
     torch.testing.assert_close(model.classifier(hidden[:, 0]), logits, atol=1e-5, rtol=1e-5)
@@ -80,4 +80,4 @@ def test_gradients_reach_all_parameters(device: torch.device, model: Any) -> Non
 
 
 def test_head_is_optional() -> None:
-    assert Vit(CONFIG, heads=()).classifier is None
+    assert Vit(CONFIG, output_heads=()).classifier is None

@@ -267,7 +267,7 @@ def test_selected_rows_equal_the_full_output(
     with explicit(module) if path == "explicit" else nullcontext():
         whole = module.attention(x, Context(layout, memory, memory_layout, bias))
         module.attention.output.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape))
-        some = module.attention(x, Context(layout, memory, memory_layout, bias, rows=rows))
+        some = module.attention(x, Context(layout, memory, memory_layout, bias, output_positions=rows))
     assert seen == [(4, INNER)]  # no output is computed for the others
     torch.testing.assert_close(some, whole.reshape(-1, WIDTH)[rows], atol=1e-6, rtol=1e-6)
 

@@ -113,15 +113,15 @@ def test_order_of_sublayers(device: torch.device, randomized: Randomise, first: 
     def step(x: Tensor, residual: Residual, branch: Callable[[Tensor], Tensor]) -> Tensor:
         return x + branch(residual.norm(x)) if first else residual.norm(x + branch(x))
 
-    y = step(x, block.attended, lambda h: block.attention(h, layout))
+    y = step(x, block.attention_residual, lambda h: block.attention(h, layout))
     if cross:
-        y = step(y, block.crossed, lambda h: block.cross(h, Context(layout, memory, source)))
-    y = step(y, block.fed, block.ffn)
+        y = step(y, block.cross_residual, lambda h: block.cross(h, Context(layout, memory, source)))
+    y = step(y, block.ffn_residual, block.ffn)
     got = block(x, Context(layout, memory, source)) if cross else block(x, layout)
     assert got.shape == x.shape
     torch.testing.assert_close(got, y, atol=1e-6, rtol=1e-6)
     if not first:  # a post-norm layer ends with its norm
-        inside = (got - block.fed.norm.bias) / block.fed.norm.weight
+        inside = (got - block.ffn_residual.norm.bias) / block.ffn_residual.norm.weight
         torch.testing.assert_close(inside.mean(-1), torch.zeros(2, 4, device=device), atol=1e-4, rtol=0)
 
 
@@ -144,8 +144,8 @@ def test_encoder_block_equals_numpy_reference(randomized: Randomise) -> None:
     for part in (slice(0, 4), slice(4, 8)):
         scores = np.exp(query[:, part] @ key[:, part].T / math.sqrt(4))
         heads.append(scores / scores.sum(-1, keepdims=True) @ value[:, part])
-    attended = norm(array(x) + linear(np.concatenate(heads, -1), "attention.output"), "attended")
-    fed = norm(attended + linear(np.maximum(linear(attended, "ffn.inner"), 0), "ffn.outer"), "fed")
+    attended = norm(array(x) + linear(np.concatenate(heads, -1), "attention.output"), "attention_residual")
+    fed = norm(attended + linear(np.maximum(linear(attended, "ffn.inner"), 0), "ffn.outer"), "ffn_residual")
     np.testing.assert_allclose(array(block(x[None], Padded())[0]), fed, atol=1e-10)
 
 
@@ -196,7 +196,9 @@ def test_selected_rows_equal_the_full_output(
     rows, seen = torch.tensor([9, 2, 0, 9], device=device), []
     whole = block(x, lying)
     block.ffn.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape))
-    torch.testing.assert_close(block(x, Context(lying, rows=rows)), whole.reshape(12, 8)[rows], atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(
+        block(x, Context(lying, output_positions=rows)), whole.reshape(12, 8)[rows], atol=1e-6, rtol=1e-6
+    )
     assert seen == [(4, 8)]
 
 
@@ -210,11 +212,11 @@ def test_residual_stream_has_half_precision_under_autocast(
     x = (torch.randn(2, 5, 8, device=device) * 3).bfloat16()
     with torch.autocast(device.type, dtype=torch.bfloat16):
         got = block(x, Padded())
-        branch = block.attention(block.attended.norm(x) if first else x, Padded())
-        attended = block.attended(x, block.attention, Context(Padded()))
+        branch = block.attention(block.attention_residual.norm(x) if first else x, Padded())
+        attended = block.attention_residual(x, block.attention, Context(Padded()))
     assert got.dtype == branch.dtype == attended.dtype == torch.bfloat16
     total = x + branch
-    expected = total if first else block.attended.norm(total.float()).bfloat16()
+    expected = total if first else block.attention_residual.norm(total.float()).bfloat16()
     torch.testing.assert_close(attended, expected, atol=0, rtol=2**-7)  # one bit of bfloat16
     torch.testing.assert_close(got.float(), block(x.float(), Padded()), atol=0.1, rtol=0.05)
 

@@ -29,7 +29,8 @@ _TRANSFORMER: dict[str, Any] = _SHAPE | {"num_hidden_layers": 2, "layer_norm_eps
 KINDS: dict[str, Callable[[], Any]] = {
     "t5": lambda: T5(T5Config(**_T5)),
     "t5 v1.1": lambda: T5(
-        T5Config(**_T5, is_gated_act=True, hidden_act="gelu-tanh", scale_decoder_outputs=False), heads=("output",)
+        T5Config(**_T5, is_gated_act=True, hidden_act="gelu-tanh", scale_decoder_outputs=False),
+        output_heads=("output",),
     ),
     "transformer": lambda: Transformer(TransformerConfig(**_TRANSFORMER)),
     "transformer, two vocabularies": lambda: Transformer(

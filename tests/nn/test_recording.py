@@ -46,7 +46,7 @@ def expected_maps(
     for x, layer in zip(states, stack.layers, strict=False):
         block: Any = layer
         assert isinstance(block, Block)
-        inside = block.attended.norm(x) if block.attended.first else x
+        inside = block.attention_residual.norm(x) if block.attention_residual.first else x
         query, key, value = (inside @ block.attention.project.weight.T).chunk(3, dim=-1)
         if block.attention.project.bias is not None:
             shifts = block.attention.project.bias.chunk(3)
@@ -57,8 +57,8 @@ def expected_maps(
         if block.has_cross_attention:
             heads = value.unflatten(-1, (block.attention.heads, -1)).transpose(1, 2)
             branch = block.attention.output((maps["self"][-1] @ heads).transpose(1, 2).flatten(-2))
-            x = x + branch if block.attended.first else block.attended.norm(x + branch)
-            inside = block.crossed.norm(x) if block.crossed.first else x
+            x = x + branch if block.attention_residual.first else block.attention_residual.norm(x + branch)
+            inside = block.cross_residual.norm(x) if block.cross_residual.first else x
             project = block.cross.project
             may = source[:, None].expand(-1, T, -1)
             maps["cross"].append(reference_map(block.cross, project.query(inside), project.key(memory), may, None))

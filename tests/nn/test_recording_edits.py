@@ -97,7 +97,7 @@ def test_an_edited_map_is_used_and_recorded(device: torch.device, sample: Maker)
     with record(s.model, edit=lambda weights, site: torch.full_like(weights, 1 / weights.shape[-1])) as tape:
         s.model(*s.padded)
     block = s.model.encoder.layers[0]
-    inside = block.attended.norm(tape.hidden()[0])
+    inside = block.attention_residual.norm(tape.hidden()[0])
     value = block.attention.project(inside, inside)[2]
     torch.testing.assert_close(outputs[0], block.attention.output(value.mean(1, keepdim=True)).expand_as(outputs[0]))
     assert all(torch.equal(weights, torch.full_like(weights, 0.2)) for weights in tape.attention())

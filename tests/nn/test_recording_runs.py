@@ -33,7 +33,7 @@ def test_kind_is_optional_if_unique() -> None:
 
 @pytest.mark.parametrize("second", [(2, 4), (3, 7)])
 def test_second_forward_pass_is_rejected(second: tuple[int, int]) -> None:
-    model = Bert(BERT, heads=()).eval()
+    model = Bert(BERT, output_heads=()).eval()
     with record(model) as tape:
         model(ids(2, 7))
         model(ids(*second))
@@ -68,7 +68,7 @@ def test_layer_of_the_lecture_is_recorded() -> None:
 
 
 def test_an_unused_edit_raises() -> None:
-    model = Bert(BERT, heads=()).eval()
+    model = Bert(BERT, output_heads=()).eval()
     compiled = torch.compile(model, backend="eager")
     with (
         pytest.raises(RuntimeError, match=r"never used: .* compiled function"),
@@ -92,7 +92,7 @@ def test_the_poolers_of_bert_and_vit_read_the_first_token() -> None:
             image_size=(4, 4),
             patch_size=(2, 2),
         ),
-        heads=("pooler",),
+        output_heads=("pooler",),
     ).eval()
     assert model.pooler is not None and model.classifier is None
     hidden = model(torch.randn(2, 3, 4, 4))

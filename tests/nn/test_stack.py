@@ -191,7 +191,7 @@ def test_selected_rows_equal_the_full_output(
     whole = stack(x, lying).reshape(-1, 8)[rows]
     for block in stack.layers:
         block.ffn.register_forward_pre_hook(lambda _, args: seen.append(tuple(args[0].shape)))
-    some = stack(x, Context(lying, rows=rows))
+    some = stack(x, Context(lying, output_positions=rows))
     assert seen == [tuple(x.shape), (5, 8)]
     torch.testing.assert_close(some, whole, atol=1e-5, rtol=1e-5)
     weights = torch.linspace(-1, 1, some.numel(), device=device).view_as(some)

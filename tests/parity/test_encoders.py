@@ -115,8 +115,8 @@ def test_masked_head(pair: Pairs, name: str, field: str) -> None:
     tokens, layout = batch_for(one)
     with torch.no_grad():
         hidden = one.ours(tokens, layout)
-        ours = one.ours.masked(hidden)
-        some = one.ours.masked(remove_padding(hidden, layout)[3:5])
+        ours = one.ours.mlm_head(hidden)
+        some = one.ours.mlm_head(remove_padding(hidden, layout)[3:5])
     expected = remove_padding(run(one, tokens, layout)[field], layout)
     close(remove_padding(ours, layout), expected)
     close(some, expected[3:5])
@@ -145,10 +145,10 @@ def test_pooler_and_next_sentence(pair: Pairs, name: str) -> None:
         pooled = one.ours.pooler(one.ours(tokens, layout), layout)
         packed = Packed.from_lengths(LENGTHS)
         close(one.ours.pooler(one.ours(remove_padding(tokens, layout), packed), packed), pooled)
-        if one.ours.next is not None:
+        if one.ours.nsp_head is not None:
             names = {"bert": "seq_relationship_logits", "albert": "sop_logits"}
             expected = theirs[names.get(name, "logits")]
-            close(one.ours.next(pooled), expected)
+            close(one.ours.nsp_head(pooled), expected)
         else:
             close(pooled, theirs.pooler_output)
 

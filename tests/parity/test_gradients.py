@@ -85,10 +85,10 @@ def our_outputs(name: str, pair: Pair, *, packed: bool) -> list[Tensor]:
         return [model.logits(rows)]
     if getattr(model, "discriminator", None):
         return [model.discriminator(rows)]
-    outputs = [model.masked(rows)] if model.masked else [rows] if not model.next else []
+    outputs = [model.mlm_head(rows)] if model.mlm_head else [rows] if not model.nsp_head else []
     if getattr(model, "pooler", None):
         pooled = model.pooler(hidden, layout)
-        outputs.append(model.next(pooled) if model.next else pooled)
+        outputs.append(model.nsp_head(pooled) if model.nsp_head else pooled)
     return outputs
 
 
@@ -123,7 +123,7 @@ def test_every_gradient(pair: Pairs, name: str, packed: bool) -> None:
     one = in_float64(pair(name))
     theirs = their_parameters(one)
     names = fitted(names_of(one.ours.config), theirs)
-    heads = [head for head in names.heads if isinstance(getattr(one.ours, head), nn.Module)]
+    heads = [head for head in names.output_heads if isinstance(getattr(one.ours, head), nn.Module)]
     table = entries(names, one.ours.config, heads)
     assert {name for several in table.values() for name in several} == set(theirs)
     assert set(table) == set(dict(one.ours.named_parameters(remove_duplicate=False)))

@@ -101,8 +101,8 @@ def test_save_load_save_is_byte_identical(pair: Pairs, name: str, tmp_path: Path
     ("config", "heads"),
     [
         (BertConfig(**TEXT, max_position_embeddings=20, dropout=0.2, attention_dropout=0.3, pad_token_id=3), None),
-        (BertConfig(**TEXT, max_position_embeddings=20), ["masked"]),
-        (BertConfig(**TEXT, max_position_embeddings=20), ["pooler", "next"]),
+        (BertConfig(**TEXT, max_position_embeddings=20), ["mlm_head"]),
+        (BertConfig(**TEXT, max_position_embeddings=20), ["pooler", "nsp_head"]),
         (BertConfig(**TEXT, max_position_embeddings=20), []),
         (BertConfig(family="distilbert", **TEXT, max_position_embeddings=20, type_vocab_size=0), None),
         (BertConfig(family="distilbert", **TEXT, max_position_embeddings=20, type_vocab_size=0), []),
@@ -115,7 +115,7 @@ def test_save_load_save_is_byte_identical(pair: Pairs, name: str, tmp_path: Path
                 pad_token_id=1,
                 type_vocab_size=1,
             ),
-            ["masked"],
+            ["mlm_head"],
         ),
         (
             BertConfig(
@@ -139,7 +139,7 @@ def test_save_load_save_is_byte_identical(pair: Pairs, name: str, tmp_path: Path
             ),
             None,
         ),
-        (BertConfig(**TEXT, max_position_embeddings=20), ["pooler", "masked"]),
+        (BertConfig(**TEXT, max_position_embeddings=20), ["pooler", "mlm_head"]),
         (GptConfig(**TEXT, max_position_embeddings=20, hidden_act="gelu"), None),
         (T5Config(**TEXT, head_dim=5, num_decoder_layers=3, hidden_act="gelu-tanh"), None),
         (T5Config(**TEXT, head_dim=5, is_gated_act=True, hidden_act="gelu", scale_decoder_outputs=False), ["output"]),
@@ -165,7 +165,7 @@ def test_save_load_save_is_byte_identical(pair: Pairs, name: str, tmp_path: Path
 )
 def test_transformers_loads_new_models(config: Any, heads: list[str] | None, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model = build(config, heads=heads).eval()
+    model = build(config, output_heads=heads).eval()
     regard.save(model, tmp_path)
     again, _ = regard.load(tmp_path)
     assert again.config == config
@@ -190,9 +190,9 @@ def test_transformers_loads_new_models(config: Any, heads: list[str] | None, tmp
         close(hidden[keep], output.hidden_states[-1][keep])
         if isinstance(config, GptConfig):
             close(model.logits(hidden)[keep], output.logits[keep])
-        elif model.masked is not None:
-            logits = output.prediction_logits if model.next is not None else output.logits
-            close(model.masked(hidden)[keep], logits[keep])
+        elif model.mlm_head is not None:
+            logits = output.prediction_logits if model.nsp_head is not None else output.logits
+            close(model.mlm_head(hidden)[keep], logits[keep])
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5-untied", "vit", "clip"])

@@ -27,8 +27,8 @@ from regard.server.studio.routes import ACTIONS
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
-from regard.training.translation.config import TranslatorSection
-from regard.training.translation.trainer import new_model
+from regard.training.recipes.translation.config import TranslatorSection
+from regard.training.recipes.translation.recipe import new_model
 from tests.inference.folders import tiny_clip
 from tests.inference.generation.folders import gpt_folder
 from tests.server.conftest import create_app

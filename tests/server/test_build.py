@@ -8,6 +8,8 @@ import importlib.util
 import io
 import json
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from types import ModuleType
@@ -107,6 +109,16 @@ def test_a_package_with_a_wrong_hash_is_rejected(build: ModuleType, right: bool)
                 tools.install()
 
 
+def test_the_unit_tests_of_the_page_pass(page_built: None) -> None:
+    done = subprocess.run([sys.executable, ROOT / "web" / "build.py", "--test"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_line_that_the_formatter_leaves_too_long_is_named(build: ModuleType) -> None:
+    (build.WEB / "src" / "main.tsx").write_text(f"// short\n// {'x' * 117}\n// {'x' * 118}\n", encoding="utf-8")
+    assert list(build._long_lines()) == ["src/main.tsx:3"]
+
+
 def test_the_lock_file_has_a_hash_for_every_platform_and_no_url() -> None:
     packages = json.loads((ROOT / "web" / "package-lock.json").read_text(encoding="utf-8"))["packages"]
     assert packages[""]["devDependencies"]["vite"]
@@ -117,7 +129,7 @@ def test_the_lock_file_has_a_hash_for_every_platform_and_no_url() -> None:
         for name in about.get("optionalDependencies", {}):
             assert f"node_modules/{name}" in packages, f"{path} has no {name}"
     for system in ("linux-x64", "linux-arm64", "darwin-x64", "darwin-arm64", "win32-x64"):
-        for tool in ("@rolldown/binding-", "lightningcss-", "@typescript/typescript-"):
+        for tool in ("@rolldown/binding-", "lightningcss-", "@typescript/typescript-", "@biomejs/cli-"):
             assert any(path.startswith(f"node_modules/{tool}{system}") for path in packages), (tool, system)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,13 @@ from typing import Any
 import pytest
 
 from benchmarks.serve_process import ServerProcess, descendants, start_server
+from regard.errors import InputError
+from regard.events import drain
 from regard.files.output_folder import lock_folder
+from regard.inference.load_model import load_model
+from regard.interpret.attention.maps import AttentionRecord
+from regard.server.models.client_verbs import MAX_ANSWER
+from regard.server.models.verb_job import ProcessModels, VerbJob
 
 TEXTS = ["the film was good", "a bad day", "they love it", "the water is hot", "people call him a lot"]
 ENDLESS = """
@@ -112,6 +119,19 @@ def test_more_than_the_limits_is_refused_before_it_is_computed(
 ) -> None:
     status, _, body = endless.ask(path, {**arguments, "model": "tiny"})
     assert status == 422 and "at most" in message(body)
+
+
+def test_maps_of_a_long_text_are_refused_before_they_are_written(
+    tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """500 tokens in 48 heads are 100 MB of JSON, which takes a gigabyte to write."""
+    folder = str(tiny_bert_folder)
+    job = VerbJob(ProcessModels("tiny", load_model(folder), {"tiny": folder}))
+    monkeypatch.setitem(MAX_ANSWER, "bytes", 200)
+    monkeypatch.setattr(AttentionRecord, "to_dict", lambda self: pytest.fail("the maps were written"))
+    request = {"verb": "look", "arguments": {"text": "a good film", "model": "tiny"}, "form": "document"}
+    with pytest.raises(InputError, match="sends at most 200"):
+        drain(job({**request, "seconds": 60.0, "max_items": 10}, threading.Event(), print))
 
 
 def test_verbs_have_the_batch_size_of_the_other_paths(tiny_bert_folder: Path) -> None:

@@ -97,13 +97,13 @@ def test_the_numbers_of_a_clicked_box_equal_the_apis(page: Page, figure_studio: 
     expect(page.locator(".figure-panel pre")).to_have_text(payload["boxes"]["encoder.ffn"]["code"])
     expect_url(page, "layer=2", "box=encoder.ffn", "head=2")
     page.get_by_role("button", name="Feed Forward, encoder").press("ArrowUp")
-    expect(page.locator(".figure-diagram button[data-box='encoder.fed']")).to_be_focused()
+    expect(page.locator(".figure-diagram button[data-box='encoder.ffn_residual']")).to_be_focused()
     expect(page.locator(".figure-panel h2")).to_contain_text("Add & Norm")
     canvas = page.locator(".heat canvas")
     box = canvas.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] - 3)
-    out = tensor(payload, "encoder.fed", "out", 1)
+    out = tensor(payload, "encoder.ffn_residual", "out", 1)
     expect(page.locator(".heat .note")).to_have_text(f"[SEP], dimension 31: {out[-1, -1]:.3f}")
     page.get_by_role("button", name="Softmax, encoder").click()
     words = payload["tensors"][dict(payload["boxes"]["encoder.softmax"]["steps"][0]["tensors"])["out"]]["words"]
@@ -220,7 +220,13 @@ def test_the_residual_stream_has_the_lengths_of_the_vectors(page: Page, figure_s
     payload = open_at(page, figure_studio, model="tiny-en-de", text=SAID, mode="stream", row="2", layers="1")
     expect(page.get_by_role("img", name="Residual stream of 1 layers")).to_be_visible()
     rows = [row.locator("td").all_inner_texts() for row in page.locator("tbody tr").all()]
-    boxes = ("encoder.attended", "encoder.fed", "decoder.attended", "decoder.crossed", "decoder.fed")
+    boxes = (
+        "encoder.attention_residual",
+        "encoder.ffn_residual",
+        "decoder.attention_residual",
+        "decoder.cross_residual",
+        "decoder.ffn_residual",
+    )
     assert len(rows) == len(boxes)
     for row, box in zip(rows, boxes, strict=True):
         vectors = [tensor(payload, box, name)[2] for name in ("x", "sublayer", "out")]

@@ -16,8 +16,8 @@ from regard.inference.translation.translator import (
     save_translator,
 )
 from regard.nn.masks import Padded
-from regard.training.translation.config import TranslatorSection
-from regard.training.translation.trainer import new_model
+from regard.training.recipes.translation.config import TranslatorSection
+from regard.training.recipes.translation.recipe import new_model
 
 TEXT, FRENCH = "Ich muss auf den Markt gehen.", "Je suis étudiant."
 PAIRS = [TranslationPair(TEXT, "I must go to the market."), TranslationPair(FRENCH, "I am a student.")]

@@ -138,7 +138,7 @@ def test_a_new_head(encoder_of: Encoders) -> None:
     pooler = encoder.pooler.linear.weight.clone()
     model = EncoderWithHead.from_encoder(encoder, TextClassification(["x", "y", "z"]))
     assert torch.equal(model.head.state_dict()["pool.0.weight"], pooler)
-    assert all(getattr(encoder, head) is None for head in ("pooler", "masked", "next"))
+    assert all(getattr(encoder, head) is None for head in ("pooler", "mlm_head", "nsp_head"))
     assert model.head.output.weight.shape == (3, 24)
     assert 0.01 < model.head.output.weight.std() < 0.03
     assert model.head.output.bias.count_nonzero() == 0

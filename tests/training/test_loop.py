@@ -158,11 +158,11 @@ def test_gradient_checkpointing_gives_the_same_gradients(layout: str) -> None:
         "intermediate_size": 16,
         "max_position_embeddings": 16,
     }
-    model: Any = Gpt(GptConfig(**shape)) if layout == "causal" else Bert(BertConfig(**shape), heads=())
+    model: Any = Gpt(GptConfig(**shape)) if layout == "causal" else Bert(BertConfig(**shape), output_heads=())
     ids = torch.randint(20, (3, 6))
     lengths = Packed.from_lengths([7, 5, 6]) if layout == "packed" else Padded()
     ids = ids.flatten() if layout == "packed" else ids
-    options = {"rows": torch.tensor([2, 11])} if layout == "rows" else {}
+    options = {"output_positions": torch.tensor([2, 11])} if layout == "rows" else {}
     seen: list[int] = []
     model.get_submodule("decoder" if layout == "causal" else "encoder").layers[0].ffn.register_forward_hook(
         lambda *_: seen.append(1)

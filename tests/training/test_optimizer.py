@@ -63,7 +63,7 @@ def test_matrices_decay_biases_and_norms_do_not() -> None:
     rest = {names[id(parameter)] for parameter in others["params"]}
     assert "embedding.tokens.weight" in decays
     assert "encoder.layers.1.ffn.inner.weight" in decays
-    assert {"masked.bias", "encoder.layers.0.fed.norm.weight", "next.bias"} <= rest
+    assert {"mlm_head.bias", "encoder.layers.0.ffn_residual.norm.weight", "nsp_head.bias"} <= rest
     assert decays | rest == {name for name in names.values() if not name.startswith("pooler")}
 
 

@@ -82,7 +82,7 @@ def test_a_blank_copy_has_no_memory_and_keeps_ties() -> None:
     assert all(parameter.is_meta for parameter in blank.parameters())
     assert not any(parameter.is_meta for parameter in model.parameters())
     blank.load_state_dict(model.state_dict(), assign=True)
-    assert blank.masked is not None and blank.masked.weight is blank.embedding.tokens.weight
+    assert blank.mlm_head is not None and blank.mlm_head.weight is blank.embedding.tokens.weight
     ids = torch.tensor([[1, 2, 3]])
     assert torch.equal(blank.eval()(ids), model.eval()(ids))
 

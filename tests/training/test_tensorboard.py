@@ -23,7 +23,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 def step(number: int, loss: float) -> StepFinished:
     times = {"seconds": float(number), "seconds_left": 0.0, "progress": 0.5}
-    return StepFinished(step=number, loss=loss, learning_rate=0.1, losses={"words": loss}, **times)
+    return StepFinished(step=number, loss=loss, learning_rate=0.1, losses={"mlm": loss}, **times)
 
 
 def test_steps_and_evaluations_are_scalars(tmp_path: Path) -> None:
@@ -32,14 +32,14 @@ def test_steps_and_evaluations_are_scalars(tmp_path: Path) -> None:
         step(1, 0.5),
         step(2, 0.25).model_copy(update={"tokens_per_second": 700.0}),
         Evaluated(seconds=1.0, epoch=1, scores={"accuracy": 75.0}),
-        Evaluated(seconds=1.0, step=9, scores={"words": {"loss": 2.0, "accuracy": 0.5}}),
+        Evaluated(seconds=1.0, step=9, scores={"mlm": {"loss": 2.0, "accuracy": 0.5}}),
     ):
         log.add(event)
     log.close()
     found = scalars(tmp_path / "new" / "board")
-    assert found["train/loss"] == [(1, 0.5), (2, 0.25)] and found["train/loss/words"] == found["train/loss"]
+    assert found["train/loss"] == [(1, 0.5), (2, 0.25)] and found["train/loss/mlm"] == found["train/loss"]
     assert found["train/tokens_per_second"] == [(2, 700.0)] and found["train/steps_per_second"] == [(1, 1.0)]
-    assert found["dev/accuracy"] == [(2, 75.0)] and found["dev/words/loss"] == [(9, 2.0)]
+    assert found["dev/accuracy"] == [(2, 75.0)] and found["dev/mlm/loss"] == [(9, 2.0)]
 
 
 def test_a_resumed_run_appends_without_duplicates(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ def test_cosines_of_texts(tiny_bert_folder: Path) -> None:
     assert result.similarity(others).shape == (4, 1)
     with pytest.raises(InputError, match="other vectors"):
         result.similarity(regard.embed(["a day"], model=tiny_bert_folder, pooling="max"))
+    with pytest.raises(InputError, match=r"result\.similarity\(regard\.embed\(texts\)\)"):
+        result.similarity(["a day"])  # type: ignore[arg-type]
 
 
 def test_the_error_of_similarity_names_the_cosines_of_texts() -> None:

@@ -30,8 +30,8 @@ from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
-from regard.training.translation.config import TranslatorSection
-from regard.training.translation.trainer import new_model
+from regard.training.recipes.translation.config import TranslatorSection
+from regard.training.recipes.translation.recipe import new_model
 from regard.verbs import FUNCTIONS, VERBS, find
 from regard.verbs.base import cli_of, flag_of, holds_texts
 from tests.inference.folders import tiny_clip, tiny_gpt

@@ -1,6 +1,16 @@
 // Requests to the studio's server, and what the page knows of its models.
 import { store } from "./store";
-import type { BranchPrompt, GeneratedTokens, GenerationStarted, ImageKey, ModelState, Note, Progress, TextPiece, TrainingOptions } from "./types";
+import type {
+  BranchPrompt,
+  GeneratedTokens,
+  GenerationStarted,
+  ImageKey,
+  ModelState,
+  Note,
+  Progress,
+  TextPiece,
+  TrainingOptions,
+} from "./types";
 import type { Payload } from "./view";
 
 export type Capability = NonNullable<ModelState["capabilities"]>[number];
@@ -26,7 +36,8 @@ export const inStudio = () => studioModels.get() !== null;
 export const can = ({ capabilities }: ModelState, capability: Capability) => capabilities?.includes(capability) ?? true;
 
 /** The names of the studio's models that can do something. */
-export const modelsThatCan = (capability: Capability) => (studioModels.get() ?? []).filter((model) => can(model, capability)).map((model) => model.name);
+export const modelsThatCan = (capability: Capability) =>
+  (studioModels.get() ?? []).filter((model) => can(model, capability)).map((model) => model.name);
 
 const DISCONNECTED = "The studio does not answer. Is `regard studio` still running?";
 
@@ -57,7 +68,12 @@ const results = new Map<string, { readonly view: Payload; readonly size: number 
 const MAX_KEPT = 60_000_000; // characters of JSON
 
 /** Empty values are those of the request's defaults, so they do not count. */
-const keyOf = (verb: string, request: object) => `${verb} ${JSON.stringify(Object.entries(request).filter(([, value]) => value !== "").sort(([a], [b]) => (a < b ? -1 : 1)))}`;
+const keyOf = (verb: string, request: object) =>
+  `${verb} ${JSON.stringify(
+    Object.entries(request)
+      .filter(([, value]) => value !== "")
+      .sort(([a], [b]) => (a < b ? -1 : 1)),
+  )}`;
 
 function keep(key: string, view: Payload, size: number): void {
   results.delete(key);
@@ -72,7 +88,12 @@ function keep(key: string, view: Payload, size: number): void {
 }
 
 /** Runs a verb: calls `onEvent` with what it reports, and returns the data of its view; at once if it is known. */
-export async function runVerb<P extends Payload>(verb: string, request: object, onEvent: (event: VerbEvent) => void, signal: AbortSignal): Promise<P> {
+export async function runVerb<P extends Payload>(
+  verb: string,
+  request: object,
+  onEvent: (event: VerbEvent) => void,
+  signal: AbortSignal,
+): Promise<P> {
   const key = keyOf(verb, request);
   const known = results.get(key);
   if (known) {
@@ -83,7 +104,9 @@ export async function runVerb<P extends Payload>(verb: string, request: object, 
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
   let line = "";
   for (;;) {
-    const { done, value } = await reader.read().catch((error: Error) => Promise.reject(signal.aborted ? error : new Error(DISCONNECTED)));
+    const { done, value } = await reader
+      .read()
+      .catch((error: Error) => Promise.reject(signal.aborted ? error : new Error(DISCONNECTED)));
     if (done) throw new Error(DISCONNECTED);
     const lines = value.split("\n");
     lines[0] = line + lines[0];

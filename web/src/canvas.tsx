@@ -34,7 +34,12 @@ export function Canvas({ width, height, draw, inputs, label, canvas }: Props) {
 }
 
 /** Where the pointer is relative to the element of the handler, in pixels and as fractions of its size. */
-export function pointerIn(event: MouseEvent): { readonly x: number; readonly y: number; readonly across: number; readonly down: number } {
+export function pointerIn(event: MouseEvent): {
+  readonly x: number;
+  readonly y: number;
+  readonly across: number;
+  readonly down: number;
+} {
   const { left, top, width, height } = (event.currentTarget as Element).getBoundingClientRect();
   const [x, y] = [event.clientX - left, event.clientY - top];
   return { x, y, across: x / width, down: y / height };

@@ -4,7 +4,10 @@ import { layerNumbers } from "./format";
 import { formatRoute, type Route } from "./route";
 
 /** Labels by value, values that are their own labels, or pairs of both. */
-type Options = Readonly<Record<string, ComponentChildren>> | readonly string[] | readonly (readonly [string, ComponentChildren])[];
+type Options =
+  | Readonly<Record<string, ComponentChildren>>
+  | readonly string[]
+  | readonly (readonly [string, ComponentChildren])[];
 
 interface ButtonGroupProps {
   readonly title: string;
@@ -44,7 +47,10 @@ interface SelectProps {
 }
 
 export function Select({ label, options, value, name, ariaLabel, empty, class: className, onSelect }: SelectProps) {
-  const entries = typeof options === "number" ? Array.from({ length: options }, (_, i) => [String(i), i] as const) : optionEntries(options);
+  const entries =
+    typeof options === "number"
+      ? Array.from({ length: options }, (_, i) => [String(i), i] as const)
+      : optionEntries(options);
   // The text of the label element would include the options.
   const attributes = { ...(name && { name }), "aria-label": ariaLabel ?? label };
   return (
@@ -64,7 +70,9 @@ export function Select({ label, options, value, name, ariaLabel, empty, class: c
 
 function optionEntries(options: Options): (readonly [string, ComponentChildren])[] {
   if (!Array.isArray(options)) return Object.entries(options as Readonly<Record<string, ComponentChildren>>);
-  return (options as readonly (string | readonly [string, ComponentChildren])[]).map((one) => (typeof one === "string" ? [one, one] : one));
+  return (options as readonly (string | readonly [string, ComponentChildren])[]).map((one) =>
+    typeof one === "string" ? [one, one] : one,
+  );
 }
 
 interface LayerSelectProps {
@@ -77,7 +85,12 @@ interface LayerSelectProps {
 export function LayerSelect({ layer, layers, onSelect }: LayerSelectProps) {
   if (layers < 2) return null;
   const step = (change: number, name: string, sign: string) => (
-    <button type="button" aria-label={name} disabled={layer + change < 1 || layer + change > layers} onClick={() => onSelect(String(layer + change))}>
+    <button
+      type="button"
+      aria-label={name}
+      disabled={layer + change < 1 || layer + change > layers}
+      onClick={() => onSelect(String(layer + change))}
+    >
       {sign}
     </button>
   );
@@ -86,7 +99,13 @@ export function LayerSelect({ layer, layers, onSelect }: LayerSelectProps) {
       <legend>Layer</legend>
       <span class="group">
         {step(-1, "Layer below", "−")}
-        <Select label="" ariaLabel="Layer" options={layerNumbers(layers).map(String)} value={layer} onSelect={onSelect} />
+        <Select
+          label=""
+          ariaLabel="Layer"
+          options={layerNumbers(layers).map(String)}
+          value={layer}
+          onSelect={onSelect}
+        />
         {step(1, "Layer above", "+")}
       </span>
     </fieldset>
@@ -171,11 +190,21 @@ function RowCells({ cells }: { cells: readonly (ComponentChildren | Cell)[] }) {
 }
 
 function asCell(value: ComponentChildren | Cell): Cell {
-  return value !== null && typeof value === "object" && "content" in value ? (value as Cell) : { content: value as ComponentChildren };
+  return value !== null && typeof value === "object" && "content" in value
+    ? (value as Cell)
+    : { content: value as ComponentChildren };
 }
 
 /** A region that scrolls sideways and can be focused. */
-export function ScrollRegion({ label, class: className, children }: { label: string; class?: string; children: ComponentChildren }) {
+export function ScrollRegion({
+  label,
+  class: className,
+  children,
+}: {
+  label: string;
+  class?: string;
+  children: ComponentChildren;
+}) {
   return (
     <div class={className ? `wide ${className}` : "wide"} tabIndex={0} role="region" aria-label={label}>
       {children}

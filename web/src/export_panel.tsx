@@ -1,8 +1,8 @@
 // A result with what surrounds it: its headline, and a menu with files to download and the commands that reproduce it.
 import { useState } from "preact/hooks";
-import { pictureOf } from "./picture";
 import { Menu } from "./menu";
-import { currentRoute, formatRoute, type Frame } from "./route";
+import { pictureOf } from "./picture";
+import { currentRoute, type Frame, formatRoute } from "./route";
 import type { Payload, Table, View } from "./view";
 
 const LONG = 110; // characters; a longer headline is smaller
@@ -60,11 +60,21 @@ function Downloads({ view, payload, args }: Props) {
     const { headers, rows } = table();
     const formulas = exact ? 0 : [headers, ...rows].flat().filter(isFormula).length;
     download(csv(formulas ? neutralizeFormulas({ headers, rows }) : { headers, rows }), `${name}.csv`, "text/csv");
-    return formulas ? `An apostrophe was added before ${formulas} ${formulas === 1 ? "cell" : "cells"} that a spreadsheet would read as a formula.` : "";
+    return formulas
+      ? `An apostrophe was added before ${formulas} ${formulas === 1 ? "cell" : "cells"} that a spreadsheet would ` +
+          "read as a formula."
+      : "";
   };
-  const savePage = () => download(exportedPage({ ...payload, place: formatRoute(currentRoute.get()) }, view.title), `${name}.html`, "text/html");
+  const savePage = () =>
+    download(
+      exportedPage({ ...payload, place: formatRoute(currentRoute.get()) }, view.title),
+      `${name}.html`,
+      "text/html",
+    );
   const actions: [string, string, Action][] = [
-    ...(args ? ([["HTML", "the whole view in one file that works offline", savePage]] as [string, string, Action][]) : []),
+    ...(args
+      ? ([["HTML", "the whole view in one file that works offline", savePage]] as [string, string, Action][])
+      : []),
     ["SVG", "picture as SVG", () => download(svg(), `${name}.svg`, "image/svg+xml")],
     ["PNG", "picture as PNG", async () => download(await png(svg()), `${name}.png`, "image/png")],
     ["CSV", "numbers as CSV", saveCsv],
@@ -75,7 +85,9 @@ function Downloads({ view, payload, args }: Props) {
     setStatus("");
     Promise.resolve()
       .then(action)
-      .then((message) => setStatus([title === "Link" ? "Link copied." : `${title} file saved.`, message].filter(Boolean).join(" ")))
+      .then((message) =>
+        setStatus([title === "Link" ? "Link copied." : `${title} file saved.`, message].filter(Boolean).join(" ")),
+      )
       .catch((error: unknown) => setStatus(error instanceof Error ? error.message : String(error)));
   };
   return (
@@ -86,7 +98,8 @@ function Downloads({ view, payload, args }: Props) {
         </button>
       ))}
       <label title="Otherwise a CSV cell that a spreadsheet would read as a formula gets a leading apostrophe.">
-        <input type="checkbox" checked={exact} onChange={(event) => setExact(event.currentTarget.checked)} /> exact CSV cells
+        <input type="checkbox" checked={exact} onChange={(event) => setExact(event.currentTarget.checked)} /> exact CSV
+        cells
       </label>
       <span role="status" class="muted">
         {status}
@@ -130,7 +143,9 @@ function Code({ title, text }: { title: string; text: string }) {
       <button type="button" onClick={() => void copy()} aria-label={`Copy the ${title} line`}>
         {label}
       </button>
-      <pre tabIndex={0} aria-label={title}>{text}</pre>
+      <pre tabIndex={0} aria-label={title}>
+        {text}
+      </pre>
     </div>
   );
 }
@@ -155,11 +170,15 @@ async function png(svg: string): Promise<Blob> {
   canvas.height = Math.ceil(image.height * scale);
   canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
   return new Promise((resolve, reject) => {
-    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large for this browser"))), "image/png");
+    canvas.toBlob(
+      (blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large for this browser"))),
+      "image/png",
+    );
   });
 }
 
-// First characters of cells that spreadsheets read as formulas, which can fetch addresses and run commands. Numbers are safe.
+// First characters of cells that spreadsheets read as formulas, which can fetch addresses and run commands. Numbers are
+// safe.
 const FORMULA = /^[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/;
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 

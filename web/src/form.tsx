@@ -19,7 +19,10 @@ interface FormProps {
   readonly view: View;
   readonly models: readonly ModelState[];
   readonly args: Arguments;
-  /** Why the last request failed; shown at its field. Hidden fields with a value are shown then, since one of them may be the cause. */
+  /**
+   * Why the last request failed; shown at its field. Hidden fields with a value are shown then, since one of them may
+   * be the cause.
+   */
   readonly error: string;
   submit(args: Arguments): void;
 }
@@ -41,7 +44,9 @@ export function Form({ view, models, args, error, submit }: FormProps) {
   };
   const model = models.find((one) => one.name === values["model"]);
   const images = view.fields.some((field) => field.image) && takesImages(model);
-  const fields = view.fields.filter((field) => (!field.hidden || (error && args[field.name])) && (field.image ? images : !images || field.withImage));
+  const fields = view.fields.filter(
+    (field) => (!field.hidden || (error && args[field.name])) && (field.image ? images : !images || field.withImage),
+  );
   const names = models.filter((one) => one.name === values["model"] || suits(view, one)).map((one) => one.name);
   const faulty = error ? faultyField(error, fields) : undefined;
   /** A folded field has its initial value, and is shown with the others on demand. */
@@ -52,9 +57,19 @@ export function Form({ view, models, args, error, submit }: FormProps) {
   };
   const shown = fields.filter((field, number) => open || !folded(field, number));
   const modelSelect = (name: string, label: string, empty?: string) => (
-    <Select key={name} class="field model" name={name} label={label} options={names} value={values[name] ?? ""} onSelect={change(name)} {...(empty && { empty })} />
+    <Select
+      key={name}
+      class="field model"
+      name={name}
+      label={label}
+      options={names}
+      value={values[name] ?? ""}
+      onSelect={change(name)}
+      {...(empty && { empty })}
+    />
   );
-  const describe = (field: Field) => (field === faulty ? { "aria-invalid": true, "aria-describedby": "field-error" } : {});
+  const describe = (field: Field) =>
+    field === faulty ? { "aria-invalid": true, "aria-describedby": "field-error" } : {};
   const input = (field: Field) => (
     <label class={field.optional ? "field optional" : (field.lines ?? 1) > MAX_SUBMIT_LINES ? "field many" : "field"}>
       <span>{field.label}</span>
@@ -75,7 +90,13 @@ export function Form({ view, models, args, error, submit }: FormProps) {
   const control = (field: Field): ComponentChildren => {
     if (field.model) return modelSelect(field.name, field.label, "none");
     if (!field.image) return input(field);
-    return <ImageUpload label={field.label} uploaded={values[field.name] ?? ""} onUpload={(image) => submit({ ...values, [field.name]: image })} />;
+    return (
+      <ImageUpload
+        label={field.label}
+        uploaded={values[field.name] ?? ""}
+        onUpload={(image) => submit({ ...values, [field.name]: image })}
+      />
+    );
   };
   return (
     <form
@@ -87,7 +108,10 @@ export function Form({ view, models, args, error, submit }: FormProps) {
       }}
     >
       {shown.map((field) => (
-        <div key={field.name} class={`slot ${isShort(field) ? "short" : field.optional ? "small" : ""} ${field.model ? "models" : ""}`}>
+        <div
+          key={field.name}
+          class={`slot ${isShort(field) ? "short" : field.optional ? "small" : ""} ${field.model ? "models" : ""}`}
+        >
           {control(field)}
           {field === faulty && (
             <div id="field-error">
@@ -113,12 +137,15 @@ export function Form({ view, models, args, error, submit }: FormProps) {
 }
 
 /** Whether a few characters are enough for a field. */
-const isShort = ({ start, lines, optional, fold }: Field) => !lines && (fold || !optional) && start !== "" && start.length <= SHORT;
+const isShort = ({ start, lines, optional, fold }: Field) =>
+  !lines && (fold || !optional) && start !== "" && start.length <= SHORT;
 
 /** The field that an error is about: the one it begins with, or the first; none if the studio does not answer. */
 function faultyField(error: string, fields: readonly Field[]): Field | undefined {
   if (/^[Tt]he studio (does not answer|is busy)/.test(error)) return undefined;
-  return fields.find((field) => new RegExp(`(^|\\n)${field.name}\\b`).test(error)) ?? fields.find((field) => !field.hidden);
+  return (
+    fields.find((field) => new RegExp(`(^|\\n)${field.name}\\b`).test(error)) ?? fields.find((field) => !field.hidden)
+  );
 }
 
 /** Examples to press: each fills the fields, and may select a model and something in its result. */
@@ -132,9 +159,16 @@ export function Examples({ view, models, args }: { view: View; models: readonly 
       <span class="muted">Try</span>
       {examples.map((example) => {
         const { parameters, ...rest } = exampleRoute(view, example, models, args["model"]);
-        const current = Object.entries({ ...args, ...route.parameters, ...parameters }).every(([name, value]) => name in frame || (route.parameters[name] ?? args[name] ?? "") === value);
+        const current = Object.entries({ ...args, ...route.parameters, ...parameters }).every(
+          ([name, value]) => name in frame || (route.parameters[name] ?? args[name] ?? "") === value,
+        );
         return (
-          <a key={example.label} class="chip" href={formatRoute({ ...rest, parameters: { ...parameters, ...frame } })} {...(current && { "aria-current": "true" as const })}>
+          <a
+            key={example.label}
+            class="chip"
+            href={formatRoute({ ...rest, parameters: { ...parameters, ...frame } })}
+            {...(current && { "aria-current": "true" as const })}
+          >
             {example.label}
           </a>
         );
@@ -144,7 +178,15 @@ export function Examples({ view, models, args }: { view: View; models: readonly 
 }
 
 /** An image is uploaded and submitted as soon as it is chosen. */
-function ImageUpload({ label, uploaded, onUpload }: { label: string; uploaded: string; onUpload(image: string): void }) {
+function ImageUpload({
+  label,
+  uploaded,
+  onUpload,
+}: {
+  label: string;
+  uploaded: string;
+  onUpload(image: string): void;
+}) {
   const [error, setError] = useState("");
   const send = (file: File | undefined) => {
     setError("");
@@ -156,7 +198,11 @@ function ImageUpload({ label, uploaded, onUpload }: { label: string; uploaded: s
         <span>{label}</span>
         <input type="file" accept="image/png,image/jpeg" onChange={(event) => send(event.currentTarget.files?.[0])} />
       </label>
-      <select aria-label="Example image" value={EXAMPLE_IMAGES.includes(uploaded) ? uploaded : ""} onChange={(event) => event.currentTarget.value && onUpload(event.currentTarget.value)}>
+      <select
+        aria-label="Example image"
+        value={EXAMPLE_IMAGES.includes(uploaded) ? uploaded : ""}
+        onChange={(event) => event.currentTarget.value && onUpload(event.currentTarget.value)}
+      >
         <option value="">{uploaded.slice(uploaded.indexOf("/") + 1) || "or an example"}</option>
         {EXAMPLE_IMAGES.map((name) => (
           <option key={name} value={name}>

@@ -49,6 +49,8 @@ export const layerNumbers = (layers: number) => range(layers).map((index) => ind
 /** The largest absolute value, ignoring infinities; at least a tiny number, so that one can divide by it. */
 export function largestMagnitude(...vectors: readonly ArrayLike<number>[]): number {
   let largest = 1e-12;
-  for (const vector of vectors) for (let i = 0; i < vector.length; i++) if (Number.isFinite(vector[i])) largest = Math.max(largest, Math.abs(vector[i]!));
+  for (const vector of vectors)
+    for (let i = 0; i < vector.length; i++)
+      if (Number.isFinite(vector[i])) largest = Math.max(largest, Math.abs(vector[i]!));
   return largest;
 }

@@ -28,14 +28,28 @@ export function HeadGrid({ layers, heads, focused, onFocus, onPress, cell, rowSt
   const button = (index: number) => {
     const { text, pressed, ...attributes } = cell(index);
     return (
-      <button key={index} type="button" data-at={index} aria-pressed={pressed} tabIndex={index === focused ? 0 : -1} onClick={() => onPress(index)} {...attributes}>
+      <button
+        key={index}
+        type="button"
+        data-at={index}
+        aria-pressed={pressed}
+        tabIndex={index === focused ? 0 : -1}
+        onClick={() => onPress(index)}
+        {...attributes}
+      >
         {text}
       </button>
     );
   };
   return (
     <div class="wide">
-      <div class="head-grid" role="group" aria-label="Heads" style={{ gridTemplateColumns: `auto repeat(${heads}, 40px)${rowEnd ? " auto" : ""}` }} onKeyDown={move}>
+      <div
+        class="head-grid"
+        role="group"
+        aria-label="Heads"
+        style={{ gridTemplateColumns: `auto repeat(${heads}, 40px)${rowEnd ? " auto" : ""}` }}
+        onKeyDown={move}
+      >
         <span class="at">layer</span>
         {range(heads).map((head) => (
           <span key={head} class="at across">

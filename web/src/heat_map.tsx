@@ -20,8 +20,14 @@ export interface MapLayout {
 }
 
 /** Square cells that fit into `room` pixels, with labels if there is enough space. */
-export function squareLayout(rows: readonly string[], columns: readonly string[], room: number, maxCell: number): MapLayout {
-  const longest = (labels: readonly string[]) => Math.min(108, 12 + CHARACTER * Math.max(0, ...labels.map((label) => [...label].length)));
+export function squareLayout(
+  rows: readonly string[],
+  columns: readonly string[],
+  room: number,
+  maxCell: number,
+): MapLayout {
+  const longest = (labels: readonly string[]) =>
+    Math.min(108, 12 + CHARACTER * Math.max(0, ...labels.map((label) => [...label].length)));
   const labeled = (room - longest(rows)) / columns.length >= LEGIBLE;
   const [left, top] = labeled ? [longest(rows), longest(columns)] : [0, 0];
   const cell = Math.min(maxCell, (room - left) / Math.max(1, columns.length));
@@ -29,15 +35,34 @@ export function squareLayout(rows: readonly string[], columns: readonly string[]
 }
 
 /** Row labels on the left and column labels on top; `current` is a highlighted row. */
-export function drawLabels(painter: Painter, rows: readonly string[], columns: readonly string[], layout: MapLayout, x = 0, y = 0, current = -1): void {
+export function drawLabels(
+  painter: Painter,
+  rows: readonly string[],
+  columns: readonly string[],
+  layout: MapLayout,
+  x = 0,
+  y = 0,
+  current = -1,
+): void {
   if (!layout.left) return;
   const { ink, muted } = colors.get();
   const [width, height] = layout.cell;
   const style = { size: Math.min(12, width - 1), mono: true };
   rows.forEach((label, i) =>
-    painter.text(truncate(label, MAX_LABEL), x + layout.left - 6, y + layout.top + (i + 0.5) * height, { ...style, align: "right", color: i === current ? ink : muted, bold: i === current }),
+    painter.text(truncate(label, MAX_LABEL), x + layout.left - 6, y + layout.top + (i + 0.5) * height, {
+      ...style,
+      align: "right",
+      color: i === current ? ink : muted,
+      bold: i === current,
+    }),
   );
-  columns.forEach((label, j) => painter.text(truncate(label, MAX_LABEL), x + layout.left + (j + 0.5) * width, y + layout.top - 6, { ...style, rotated: true, color: muted }));
+  columns.forEach((label, j) =>
+    painter.text(truncate(label, MAX_LABEL), x + layout.left + (j + 0.5) * width, y + layout.top - 6, {
+      ...style,
+      rotated: true,
+      color: muted,
+    }),
+  );
 }
 
 export type CellIndex = readonly [row: number, column: number];
@@ -61,7 +86,10 @@ export function HeatMap({ size: [rows, columns], layout: layoutFor, draw, inputs
   const inside = (row: number, column: number) => row >= 0 && column >= 0 && row < rows && column < columns;
   const cellAt = (event: MouseEvent): CellIndex | null => {
     const { x, y } = pointerIn(event);
-    const [row, column] = [Math.floor((y - layout.top) / layout.cell[1]), Math.floor((x - layout.left) / layout.cell[0])];
+    const [row, column] = [
+      Math.floor((y - layout.top) / layout.cell[1]),
+      Math.floor((x - layout.left) / layout.cell[0]),
+    ];
     return inside(row, column) ? [row, column] : null;
   };
   return (
@@ -93,7 +121,15 @@ export function HeatMap({ size: [rows, columns], layout: layoutFor, draw, inputs
 export const STRIP_HEIGHT = 16;
 
 /** `largest` is the magnitude of the full color; `marked` is a dimension with a vertical line, -1 for none. */
-export function drawVector(painter: Painter, vector: Float32Array, largest: number, x: number, y: number, width: number, marked = -1): void {
+export function drawVector(
+  painter: Painter,
+  vector: Float32Array,
+  largest: number,
+  x: number,
+  y: number,
+  width: number,
+  marked = -1,
+): void {
   const { ink, rule } = colors.get();
   signedMatrix(painter, vector, largest, vector.length, x, y, width, STRIP_HEIGHT);
   painter.line(x, y + STRIP_HEIGHT, x + width, y + STRIP_HEIGHT, rule);
@@ -110,7 +146,8 @@ interface VectorStripProps {
 }
 
 export function VectorStrip({ vector, largest, width, marked = -1, onSelect }: VectorStripProps) {
-  const press = (event: MouseEvent) => onSelect?.(Math.max(0, Math.min(vector.length - 1, Math.floor(pointerIn(event).across * vector.length))));
+  const press = (event: MouseEvent) =>
+    onSelect?.(Math.max(0, Math.min(vector.length - 1, Math.floor(pointerIn(event).across * vector.length))));
   return (
     <Canvas
       width={width}

@@ -15,13 +15,21 @@ function Show({ models, views }: { models: readonly ModelState[]; views: readonl
         <svg viewBox="0 0 420 120" aria-hidden="true">
           <path d="M330 92C300 8 120 8 90 92" />
           {["The", "animal", "…", "because", "it", "was"].map((word, at) => (
-            <text key={word} x={[30, 90, 150, 230, 330, 390][at]} y="116" class={word === "it" || word === "animal" ? "strong" : ""}>
+            <text
+              key={word}
+              x={[30, 90, 150, 230, 330, 390][at]}
+              y="116"
+              class={word === "it" || word === "animal" ? "strong" : ""}
+            >
               {word}
             </text>
           ))}
         </svg>
         <h1>See what a language model does with your sentence.</h1>
-        <p>Regard trains, uses and looks inside transformer language models, from recurrent attention to BERT and GPT. Every number on these pages is computed on this machine; nothing leaves it.</p>
+        <p>
+          Regard trains, uses and looks inside transformer language models, from recurrent attention to BERT and GPT.
+          Every number on these pages is computed on this machine; nothing leaves it.
+        </p>
         <p class="ways">
           <a class="button main" href={addressOf(views[0]!, models, carried)}>
             Start with attention

@@ -1,5 +1,5 @@
-// Entry point of the studio and of exported files: renders the payload embedded in the page. In the library's JavaScript
-// engine, which has no document, it defines `drawSvg` instead.
+// Entry point of the studio and of exported files: renders the payload embedded in the page. In the library's
+// JavaScript engine, which has no document, it defines `drawSvg` instead.
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { studioModels } from "./api";
@@ -32,7 +32,13 @@ function ExportedPage({ payload }: { payload: Payload }) {
           {frame === "full" && <ThemeSwitch />}
         </header>
       )}
-      <main class="result">{view ? <ViewWithExports view={view} payload={payload} frame={frame} /> : <p class="error">This page has no view {payload.view}.</p>}</main>
+      <main class="result">
+        {view ? (
+          <ViewWithExports view={view} payload={payload} frame={frame} />
+        ) : (
+          <p class="error">This page has no view {payload.view}.</p>
+        )}
+      </main>
       {frame === "full" && <footer class="muted">Made by Regard.</footer>}
     </>
   );

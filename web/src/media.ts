@@ -18,8 +18,10 @@ export const prefersReducedMotion = () => matchMedia("(prefers-reduced-motion: r
 
 const DURATION = 240; // milliseconds
 
-/** The numbers on their way from the previous ones to `values`, so that a change of layer or head can be followed. They arrive at once
- * if the user asks for reduced motion or if their count changes. */
+/**
+ * The numbers on their way from the previous ones to `values`, so that a change of layer or head can be followed. They
+ * arrive at once if the user asks for reduced motion or if their count changes.
+ */
 export function useMotion(values: Float32Array): Float32Array {
   const [shown, setShown] = useState(values);
   const latest = useRef(values);

@@ -14,7 +14,8 @@ export function useModels(): readonly ModelState[] {
   const loading = models.some((model) => model.state === "loading");
   useEffect(() => {
     if (!loading) return;
-    const timer = setInterval(() => void refreshModels().catch(() => undefined), POLL); // the next request reports the error
+    // the next request reports the error
+    const timer = setInterval(() => void refreshModels().catch(() => undefined), POLL);
     return () => clearInterval(timer);
   }, [loading]);
   return models;
@@ -25,16 +26,24 @@ export const takesImages = (model: ModelState | undefined) => model?.capabilitie
 export const translates = (model: ModelState | undefined) => model?.capabilities?.includes("translation") ?? false;
 
 export function suits({ needs, excludes }: View, model: ModelState): boolean {
-  return (!needs || can(model, needs.capability)) && !excludes?.some((capability) => model.capabilities?.includes(capability));
+  return (
+    (!needs || can(model, needs.capability)) &&
+    !excludes?.some((capability) => model.capabilities?.includes(capability))
+  );
 }
 
 /** The model a view starts with: that of its first example, or the first that can do what the view prefers. */
 export function defaultModel(view: View, models: readonly ModelState[]): string {
   const usable = models.filter((model) => model.state !== "failed");
-  const suited = usable.filter((model) => suits(view, model)).sort((a, b) => Number(takesImages(a)) - Number(takesImages(b))); // texts first
+  const suited = usable
+    .filter((model) => suits(view, model))
+    .sort((a, b) => Number(takesImages(a)) - Number(takesImages(b))); // texts first
   const example = suited.find((model) => model.name === view.examples?.[0]?.model);
-  const does = (model: ModelState, what: string) => model.task === what || model.capabilities?.includes(what as Capability);
-  const preferred = (view.prefers ?? []).map((what) => suited.find((model) => does(model, what))).find((model) => model);
+  const does = (model: ModelState, what: string) =>
+    model.task === what || model.capabilities?.includes(what as Capability);
+  const preferred = (view.prefers ?? [])
+    .map((what) => suited.find((model) => does(model, what)))
+    .find((model) => model);
   return (example ?? preferred ?? suited[0] ?? usable[0] ?? models[0])?.name ?? "";
 }
 
@@ -44,7 +53,8 @@ export function describeModel({ description, capabilities, task }: ModelState): 
   if (capabilities === null) return "from the hub; what it can do is known once it is loaded";
   const has = (...names: readonly string[]) => names.some((name) => capabilities.includes(name as never));
   if (task) return `fine-tuned: ${task}`;
-  if (has("translation")) return `translates sentences with ${has("recurrent") ? "a recurrent network and attention" : "a Transformer"}`;
+  if (has("translation"))
+    return `translates sentences with ${has("recurrent") ? "a recurrent network and attention" : "a Transformer"}`;
   if (has("image")) return "reads images";
   if (has("sentence-embedding")) return "compares sentences: search, clusters, maps";
   if (has("masked-lm")) return "reads a text in both directions and fills in blanks";
@@ -58,7 +68,8 @@ export function ModelStates({ models }: { models: readonly ModelState[] }) {
     <ul class="states" aria-label="Models" aria-live="polite">
       {models.map((model) => (
         <li key={model.name} class={model.state}>
-          <span class="dot" aria-hidden="true" /> <strong>{model.name}</strong> {model.state !== "ready" && <span>{model.state === "loading" ? "is loading …" : model.state}</span>}
+          <span class="dot" aria-hidden="true" /> <strong>{model.name}</strong>{" "}
+          {model.state !== "ready" && <span>{model.state === "loading" ? "is loading …" : model.state}</span>}
           <span class="muted"> {describeModel(model)}</span>
           {model.error && <p class="error">{model.error}</p>}
         </li>

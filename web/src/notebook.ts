@@ -1,4 +1,5 @@
-// A page in the frame of a notebook's widget: it reports what is selected in it, and follows a selection of the notebook.
+// A page in the frame of a notebook's widget: it reports what is selected in it, and follows a selection of the
+// notebook.
 import { currentRoute, navigate, type Route } from "./route";
 
 /** Tells the page around this one the route. */
@@ -9,9 +10,12 @@ export function reportRoute(route: Route): void {
 /** Selects what the page around this one asks for. */
 export function followParent(): void {
   if (parent === window) return;
-  addEventListener("message", ({ source, data }: MessageEvent<{ regard?: string; parameters?: Readonly<Record<string, unknown>> } | null>) => {
-    if (source !== parent || data?.regard !== "select" || typeof data.parameters !== "object") return;
-    const parameters = Object.entries(data.parameters).map(([name, value]) => [name, String(value)]);
-    navigate({ view: currentRoute.get().view, parameters: Object.fromEntries(parameters) });
-  });
+  addEventListener(
+    "message",
+    ({ source, data }: MessageEvent<{ regard?: string; parameters?: Readonly<Record<string, unknown>> } | null>) => {
+      if (source !== parent || data?.regard !== "select" || typeof data.parameters !== "object") return;
+      const parameters = Object.entries(data.parameters).map(([name, value]) => [name, String(value)]);
+      navigate({ view: currentRoute.get().view, parameters: Object.fromEntries(parameters) });
+    },
+  );
 }

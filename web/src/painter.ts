@@ -13,21 +13,51 @@ export interface TextStyle {
 
 export interface Painter {
   line(x1: number, y1: number, x2: number, y2: number, color: string, opacity?: number, width?: number): void;
-  /** Lines of one style; each takes four numbers of `ends`: x and y of both ends. A curve leaves its ends sideways, or downwards. */
-  lines(ends: readonly number[], color: string, opacity: number, curved?: boolean | "down", width?: number, dash?: readonly number[]): void;
+  /**
+   * Lines of one style; each takes four numbers of `ends`: x and y of both ends. A curve leaves its ends sideways, or
+   * downwards.
+   */
+  lines(
+    ends: readonly number[],
+    color: string,
+    opacity: number,
+    curved?: boolean | "down",
+    width?: number,
+    dash?: readonly number[],
+  ): void;
   rect(x: number, y: number, width: number, height: number, color: string, opacity?: number): void;
   text(text: string, x: number, y: number, style?: TextStyle): void;
-  /** A raster of values from 0 to 1 in row-major order; the opacity of a cell is the square root of its value. The values must not change later. */
-  matrix(values: Float32Array, columns: number, x: number, y: number, width: number, height: number, color: string): void;
+  /**
+   * A raster of values from 0 to 1 in row-major order; the opacity of a cell is the square root of its value. The
+   * values must not change later.
+   */
+  matrix(
+    values: Float32Array,
+    columns: number,
+    x: number,
+    y: number,
+    width: number,
+    height: number,
+    color: string,
+  ): void;
   /** An image from a data URI; on a canvas, only if `loadImage` has loaded it. */
   image(source: string, x: number, y: number, width: number, height: number): void;
 }
 
-export const MONO = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", "Noto Sans Mono", "Courier New", monospace';
-export const SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", "Liberation Sans", "Noto Sans", Arial, sans-serif';
+export const MONO =
+  'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", ' +
+  '"Noto Sans Mono", "Courier New", monospace';
+export const SANS =
+  'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", "Liberation Sans", "Noto Sans", Arial, sans-serif';
 
-/** The opacities of a raster with one pixel per cell; if `limit` allows fewer pixels, a pixel shows its largest cell. */
-function opacities(values: Float32Array, columns: number, limit: number): { wide: number; high: number; opacity: Uint8ClampedArray } {
+/**
+ * The opacities of a raster with one pixel per cell; if `limit` allows fewer pixels, a pixel shows its largest cell.
+ */
+function opacities(
+  values: Float32Array,
+  columns: number,
+  limit: number,
+): { wide: number; high: number; opacity: Uint8ClampedArray } {
   const rows = values.length / columns;
   const wide = Math.max(1, Math.min(columns, Math.floor(limit)));
   const high = Math.max(1, Math.min(rows, Math.floor(limit)));
@@ -45,7 +75,8 @@ function opacities(values: Float32Array, columns: number, limit: number): { wide
     }
   }
   const opacity = new Uint8ClampedArray(largest.length); // of a negative value, whose root is NaN: 0
-  for (let pixel = 0; pixel < opacity.length; pixel++) opacity[pixel] = 255 * Math.sqrt(largest[pixel]!); // the root keeps small values visible
+  // the root keeps small values visible
+  for (let pixel = 0; pixel < opacity.length; pixel++) opacity[pixel] = 255 * Math.sqrt(largest[pixel]!);
   return { wide, high, opacity };
 }
 
@@ -94,7 +125,8 @@ function channels(color: string): [number, number, number] {
 
 export function canvasPainter(context: CanvasRenderingContext2D, ink: string): Painter {
   const painter: Painter = {
-    line: (x1, y1, x2, y2, color, opacity = 1, width = 1) => painter.lines([x1, y1, x2, y2], color, opacity, false, width),
+    line: (x1, y1, x2, y2, color, opacity = 1, width = 1) =>
+      painter.lines([x1, y1, x2, y2], color, opacity, false, width),
     lines(ends, color, opacity, curved = false, width = 1.5, dash = []) {
       context.globalAlpha = opacity;
       context.setLineDash([...dash]);
@@ -156,25 +188,46 @@ const [CAPTION_SIZE, CAPTION_LINE, MAX_CAPTION_LINES, MIN_CAPTION_WIDTH] = [11, 
 export function svgDocument(drawing: Drawing, title: string, caption: Caption): string {
   const [left, top, right, bottom] = boundingBox(drawing);
   const width = Math.max(MIN_CAPTION_WIDTH, Math.ceil(right - left));
-  const lines = caption.text ? wrap(caption.text.replace(/\s+/g, " "), Math.floor(width / (CAPTION_SIZE * CHARACTER_WIDTH))) : [];
-  const shown = lines.length > MAX_CAPTION_LINES ? [...lines.slice(0, MAX_CAPTION_LINES - 1), `${lines[MAX_CAPTION_LINES - 1]!.slice(0, -1)}…`] : lines;
-  const box = [left - PADDING, top - PADDING, width + 2 * PADDING, Math.ceil(bottom - top) + CAPTION_LINE * (shown.length + 1) + 2.5 * PADDING].map(Math.round) as [number, number, number, number];
+  const lines = caption.text
+    ? wrap(caption.text.replace(/\s+/g, " "), Math.floor(width / (CAPTION_SIZE * CHARACTER_WIDTH)))
+    : [];
+  const shown =
+    lines.length > MAX_CAPTION_LINES
+      ? [...lines.slice(0, MAX_CAPTION_LINES - 1), `${lines[MAX_CAPTION_LINES - 1]!.slice(0, -1)}…`]
+      : lines;
+  const box = [
+    left - PADDING,
+    top - PADDING,
+    width + 2 * PADDING,
+    Math.ceil(bottom - top) + CAPTION_LINE * (shown.length + 1) + 2.5 * PADDING,
+  ].map(Math.round) as [number, number, number, number];
   const parts: string[] = [];
   const painter = svgPainter(parts);
   const { page, muted, ink } = colors.get();
   painter.rect(...box, page);
   drawing.draw(painter);
   parts.push('<g class="caption">');
-  shown.forEach((line, number) => painter.text(line, left, bottom + PADDING + CAPTION_LINE * (number + 0.5), { size: CAPTION_SIZE, color: ink }));
-  painter.text(caption.credit, left, bottom + PADDING + CAPTION_LINE * (shown.length + 0.5), { size: CAPTION_SIZE, color: muted });
+  shown.forEach((line, number) =>
+    painter.text(line, left, bottom + PADDING + CAPTION_LINE * (number + 0.5), { size: CAPTION_SIZE, color: ink }),
+  );
+  painter.text(caption.credit, left, bottom + PADDING + CAPTION_LINE * (shown.length + 0.5), {
+    size: CAPTION_SIZE,
+    color: muted,
+  });
   parts.push("</g>");
   const name = escaped(title);
   const size = `width="${box[2]}" height="${box[3]}" viewBox="${box.join(" ")}"`;
   // Joined, not concatenated: the library's JavaScript engine cannot return a string that has not been copied together.
-  return [`<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="${name}" ${size}>`, `<title>${name}</title>`, ...parts, "</svg>\n"].join("\n");
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="${name}" ${size}>`,
+    `<title>${name}</title>`,
+    ...parts,
+    "</svg>\n",
+  ].join("\n");
 }
 
-const CHARACTER_WIDTH = 0.62; // of the font size, as in DejaVu Sans, the widest of the fonts; in the monospaced one all are as wide
+// of the font size, as in DejaVu Sans, the widest of the fonts; in the monospaced one all are as wide
+const CHARACTER_WIDTH = 0.62;
 const NARROW = /[ijl.,:;'|! ftrI()[\]-]/;
 const WIDE = /[mwMW%→]/;
 const FULL_WIDTH = /[\u1100-\u115f\u2e80-\uffef]|\p{Extended_Pictographic}/u;
@@ -194,7 +247,12 @@ function textWidth(text: string, { size = 13, bold = false, mono = false }: Text
 export function boundingBox(drawing: Drawing): readonly [number, number, number, number] {
   let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
   const include = (x1: number, y1: number, x2: number, y2: number) => {
-    [left, top, right, bottom] = [Math.min(left, x1, x2), Math.min(top, y1, y2), Math.max(right, x1, x2), Math.max(bottom, y1, y2)];
+    [left, top, right, bottom] = [
+      Math.min(left, x1, x2),
+      Math.min(top, y1, y2),
+      Math.max(right, x1, x2),
+      Math.max(bottom, y1, y2),
+    ];
   };
   drawing.draw({
     line: (x1, y1, x2, y2) => include(x1, y1, x2, y2),
@@ -205,7 +263,9 @@ export function boundingBox(drawing: Drawing): readonly [number, number, number,
     text(text, x, y, style = {}) {
       if (!text) return;
       const [length, half] = [textWidth(text, style), (style.size ?? 13) * 0.6];
-      const [before, after] = { left: [0, length], right: [length, 0], center: [length / 2, length / 2] }[style.align ?? "left"] as [number, number];
+      const [before, after] = { left: [0, length], right: [length, 0], center: [length / 2, length / 2] }[
+        style.align ?? "left"
+      ] as [number, number];
       // A rotated text reads upwards.
       if (style.rotated) include(x - half, y - after, x + half, y + before);
       else include(x - before, y - half, x + after, y + half);
@@ -221,21 +281,26 @@ function svgPainter(parts: string[]): Painter {
   const sources: string[] = []; // of images, which are written once
   const n = (value: number) => String(Math.round(value * 100) / 100);
   const painter: Painter = {
-    line: (x1, y1, x2, y2, color, opacity = 1, width = 1) => painter.lines([x1, y1, x2, y2], color, opacity, false, width),
+    line: (x1, y1, x2, y2, color, opacity = 1, width = 1) =>
+      painter.lines([x1, y1, x2, y2], color, opacity, false, width),
     lines(ends, color, opacity, curved = false, width = 1.5, dash = []) {
       const dashed = dash.length ? ` stroke-dasharray="${dash.join(" ")}"` : "";
-      parts.push(`<g fill="none" stroke="${color}" stroke-opacity="${n(opacity)}" stroke-width="${n(width)}"${dashed}>`);
+      parts.push(
+        `<g fill="none" stroke="${color}" stroke-opacity="${n(opacity)}" stroke-width="${n(width)}"${dashed}>`,
+      );
       for (let i = 0; i < ends.length; i += 4) {
         const [x1, y1, x2, y2] = [n(ends[i]!), n(ends[i + 1]!), n(ends[i + 2]!), n(ends[i + 3]!)];
         const middle = n(curved === "down" ? (ends[i + 1]! + ends[i + 3]!) / 2 : (ends[i]! + ends[i + 2]!) / 2);
-        const bend = curved === "down" ? `C${x1} ${middle} ${x2} ${middle} ` : curved ? `C${middle} ${y1} ${middle} ${y2} ` : "L";
+        const bend =
+          curved === "down" ? `C${x1} ${middle} ${x2} ${middle} ` : curved ? `C${middle} ${y1} ${middle} ${y2} ` : "L";
         parts.push(`<path d="M${x1} ${y1}${bend}${x2} ${y2}"/>`);
       }
       parts.push("</g>");
     },
     rect(x, y, width, height, color, opacity = 1) {
       parts.push(
-        `<rect x="${n(x)}" y="${n(y)}" width="${n(width)}" height="${n(height)}" fill="${color}" fill-opacity="${n(opacity)}"/>`,
+        `<rect x="${n(x)}" y="${n(y)}" width="${n(width)}" height="${n(height)}" fill="${color}" ` +
+          `fill-opacity="${n(opacity)}"/>`,
       );
     },
     text(text, x, y, style = {}) {
@@ -243,22 +308,31 @@ function svgPainter(parts: string[]): Painter {
       const rotated = style.rotated ? ` transform="rotate(-90 ${n(x)} ${n(y)})"` : "";
       const family = (style.mono ? MONO : SANS).replaceAll('"', "'");
       parts.push(
-        `<text x="${n(x)}" y="${n(y)}" text-anchor="${anchor}" dominant-baseline="central" xml:space="preserve" fill="${style.color ?? colors.get().ink}"` +
-          ` font-family="${family}" font-size="${style.size ?? 13}"${style.bold ? ' font-weight="600"' : ""}${rotated}>${escaped(text)}</text>`,
+        `<text x="${n(x)}" y="${n(y)}" text-anchor="${anchor}" dominant-baseline="central" xml:space="preserve" ` +
+          `fill="${style.color ?? colors.get().ink}"` +
+          ` font-family="${family}" ` +
+          `font-size="${style.size ?? 13}"${style.bold ? ' font-weight="600"' : ""}${rotated}>${escaped(text)}</text>`,
       );
     },
     matrix(values, columns, x, y, width, height, color) {
       const { wide, high, opacity } = opacities(values, columns, 2 * Math.max(width, height));
       parts.push(
-        `<image x="${n(x)}" y="${n(y)}" width="${n(width)}" height="${n(height)}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${pngUri(opacity, wide, high, channels(color))}"/>`,
+        `<image x="${n(x)}" y="${n(y)}" width="${n(width)}" height="${n(height)}" preserveAspectRatio="none" ` +
+          `style="image-rendering:pixelated" href="${pngUri(opacity, wide, high, channels(color))}"/>`,
       );
     },
     image(source, x, y, width, height) {
       if (!sources.includes(source)) {
-        parts.push(`<defs><image id="image-${sources.length}" width="1" height="1" preserveAspectRatio="none" href="${escaped(source)}"/></defs>`);
+        parts.push(
+          `<defs><image id="image-${sources.length}" width="1" height="1" preserveAspectRatio="none" ` +
+            `href="${escaped(source)}"/></defs>`,
+        );
         sources.push(source);
       }
-      parts.push(`<use href="#image-${sources.indexOf(source)}" transform="translate(${n(x)} ${n(y)}) scale(${width} ${height})"/>`);
+      parts.push(
+        `<use href="#image-${sources.indexOf(source)}" transform="translate(${n(x)} ${n(y)}) scale(${width} ` +
+          `${height})"/>`,
+      );
     },
   };
   return painter;
@@ -267,14 +341,23 @@ function svgPainter(parts: string[]): Painter {
 function escaped(text: string): string {
   const named: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
   // XML allows neither control characters nor lone surrogates.
-  return text.replace(/[&<>"]/g, (letter) => named[letter]!).replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Surrogate}/gu, "\ufffd");
+  return (
+    text
+      .replace(/[&<>"]/g, (letter) => named[letter]!)
+      // biome-ignore lint/suspicious/noControlCharactersInRegex: XML cannot contain them
+      .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Surrogate}/gu, "\ufffd")
+  );
 }
 
 /** The same painter with its origin moved. */
 export function translated(painter: Painter, dx: number, dy: number): Painter {
   return {
     line: (x1, y1, x2, y2, ...style) => painter.line(x1 + dx, y1 + dy, x2 + dx, y2 + dy, ...style),
-    lines: (ends, ...style) => painter.lines(ends.map((end, i) => end + (i % 2 ? dy : dx)), ...style),
+    lines: (ends, ...style) =>
+      painter.lines(
+        ends.map((end, i) => end + (i % 2 ? dy : dx)),
+        ...style,
+      ),
     rect: (x, y, ...style) => painter.rect(x + dx, y + dy, ...style),
     text: (text, x, y, style) => painter.text(text, x + dx, y + dy, style),
     matrix: (values, columns, x, y, ...style) => painter.matrix(values, columns, x + dx, y + dy, ...style),
@@ -282,20 +365,52 @@ export function translated(painter: Painter, dx: number, dy: number): Painter {
   };
 }
 
-/** A raster of signed numbers: one color for positive and another for negative ones, full at `largest`; infinite ones stay empty. */
-export function signedMatrix(painter: Painter, numbers: Float32Array, largest: number, columns: number, x: number, y: number, width: number, height: number): void {
+/**
+ * A raster of signed numbers: one color for positive and another for negative ones, full at `largest`; infinite ones
+ * stay empty.
+ */
+export function signedMatrix(
+  painter: Painter,
+  numbers: Float32Array,
+  largest: number,
+  columns: number,
+  x: number,
+  y: number,
+  width: number,
+  height: number,
+): void {
   const { accent, other } = colors.get();
-  for (const [color, sign] of [[accent, 1], [other, -1]] as const) {
+  for (const [color, sign] of [
+    [accent, 1],
+    [other, -1],
+  ] as const) {
     // The opacity of a cell is the square root of its value; squaring cancels that.
-    const values = numbers.map((value) => (Number.isFinite(value) ? Math.min(1, Math.max(0, (sign * value) / largest)) ** 2 : 0));
+    const values = numbers.map((value) =>
+      Number.isFinite(value) ? Math.min(1, Math.max(0, (sign * value) / largest)) ** 2 : 0,
+    );
     painter.matrix(values, columns, x, y, width, height, color);
   }
 }
 
 /** The outline of a rectangle. */
-export function outline(painter: Painter, x: number, y: number, width: number, height: number, color: string, opacity = 1, lineWidth = 1): void {
+export function outline(
+  painter: Painter,
+  x: number,
+  y: number,
+  width: number,
+  height: number,
+  color: string,
+  opacity = 1,
+  lineWidth = 1,
+): void {
   const [right, bottom] = [x + width, y + height];
-  painter.lines([x, y, right, y, right, y, right, bottom, right, bottom, x, bottom, x, bottom, x, y], color, opacity, false, lineWidth);
+  painter.lines(
+    [x, y, right, y, right, y, right, bottom, right, bottom, x, bottom, x, bottom, x, y],
+    color,
+    opacity,
+    false,
+    lineWidth,
+  );
 }
 
 export const MARGIN = 20;
@@ -357,10 +472,13 @@ export function wrap(text: string, length: number): string[] {
   return [...lines, rest.join("")];
 }
 
-/** A data URI of an image whose pixels have one color and these opacities: a palette of 256 opacities, a byte per pixel. */
+/**
+ * A data URI of an image whose pixels have one color and these opacities: a palette of 256 opacities, a byte per pixel.
+ */
 export function pngUri(opacity: Uint8ClampedArray, width: number, height: number, color: readonly number[]): string {
   const rows = new Uint8Array(height * (width + 1)); // each row starts with its filter, 0 for none
-  for (let row = 0; row < height; row++) rows.set(opacity.subarray(row * width, (row + 1) * width), row * (width + 1) + 1);
+  for (let row = 0; row < height; row++)
+    rows.set(opacity.subarray(row * width, (row + 1) * width), row * (width + 1) + 1);
   const palette = Array.from({ length: 256 }, () => color).flat();
   const levels = Array.from({ length: 256 }, (_, level) => level);
   const content = [

@@ -1,4 +1,5 @@
-// An image as a Vision Transformer reads it: its patches colored by a method, or cut apart and numbered in reading order.
+// An image as a Vision Transformer reads it: its patches colored by a method, or cut apart and numbered in reading
+// order.
 import { useEffect, useState } from "preact/hooks";
 import { Canvas } from "./canvas";
 import { loadImage, outline, type Painter, type Part } from "./painter";
@@ -6,7 +7,20 @@ import { colors } from "./theme";
 import type { TokenStrip } from "./token_strips";
 
 /** The images that come with Regard (src/regard/data/images), by name. */
-export const EXAMPLE_IMAGES = ["digit-0", "digit-1", "digit-2", "digit-2-or-7", "digit-3", "digit-4", "digit-4-or-9", "digit-5", "digit-6", "digit-7", "digit-8", "digit-9"];
+export const EXAMPLE_IMAGES = [
+  "digit-0",
+  "digit-1",
+  "digit-2",
+  "digit-2-or-7",
+  "digit-3",
+  "digit-4",
+  "digit-4-or-9",
+  "digit-5",
+  "digit-6",
+  "digit-7",
+  "digit-8",
+  "digit-9",
+];
 
 export interface PatchImage {
   readonly image: string;
@@ -21,8 +35,17 @@ function sizeOf([down, across]: PatchImage["grid"], side: number) {
   return { patch, width: across * patch, height: down * patch };
 }
 
-/** The image under a color for each patch, from -1 (against) to 1 (for); the first colors are those of special tokens. */
-export function drawColoredPatches(painter: Painter, { image, grid }: PatchImage, tints: readonly number[], side: number, x = 0, y = 0): void {
+/**
+ * The image under a color for each patch, from -1 (against) to 1 (for); the first colors are those of special tokens.
+ */
+export function drawColoredPatches(
+  painter: Painter,
+  { image, grid }: PatchImage,
+  tints: readonly number[],
+  side: number,
+  x = 0,
+  y = 0,
+): void {
   const { patch, width, height } = sizeOf(grid, side);
   const { accent, other, rule } = colors.get();
   painter.image(image, x, y, width, height);

@@ -26,11 +26,25 @@ interface Captioned {
 /** The text and the model of a result, and the credit. */
 export function captionOf(payload: Payload): Caption {
   const one = payload as Payload & Captioned;
-  const listed = one.runs?.map(({ prompt }) => prompt) ?? one.sentences?.map(({ text }) => text) ?? (Array.isArray(one.texts) ? one.texts.map((item) => (typeof item === "string" ? item : item.text)) : []);
-  const texts = one.text !== undefined ? [one.text, ...(one.target ? [one.target] : [])] : [...new Set(listed.filter((text) => typeof text === "string" && text))];
+  const listed =
+    one.runs?.map(({ prompt }) => prompt) ??
+    one.sentences?.map(({ text }) => text) ??
+    (Array.isArray(one.texts) ? one.texts.map((item) => (typeof item === "string" ? item : item.text)) : []);
+  const texts =
+    one.text !== undefined
+      ? [one.text, ...(one.target ? [one.target] : [])]
+      : [...new Set(listed.filter((text) => typeof text === "string" && text))];
   const about = one.trace?.about;
-  const text = texts.length > 2 ? `${texts.length} texts, the first: “${texts[0]}”` : texts.map((each) => `“${each}”`).join(" · ") || (about ? `“${String(about.prompt ?? about.text ?? "")}”` : "");
-  const names = [typeof one.model === "string" ? one.model : one.model?.name, ...(one.runs ?? []).map((run) => run.model), ...(one.sentences ?? []).map((each) => each.model), about?.model];
+  const text =
+    texts.length > 2
+      ? `${texts.length} texts, the first: “${texts[0]}”`
+      : texts.map((each) => `“${each}”`).join(" · ") || (about ? `“${String(about.prompt ?? about.text ?? "")}”` : "");
+  const names = [
+    typeof one.model === "string" ? one.model : one.model?.name,
+    ...(one.runs ?? []).map((run) => run.model),
+    ...(one.sentences ?? []).map((each) => each.model),
+    about?.model,
+  ];
   const models = [...new Set(names.filter((name): name is string => typeof name === "string" && name !== ""))];
   return { text: text === "“”" ? "" : text, credit: [...models, CREDIT].join(" · ") };
 }

@@ -18,7 +18,8 @@ export function formatRoute({ view, parameters }: Route): string {
 }
 
 /** Parameters without the empty ones. */
-export const withoutEmpty = (parameters: Route["parameters"]): Route["parameters"] => Object.fromEntries(Object.entries(parameters).filter(([, value]) => value !== ""));
+export const withoutEmpty = (parameters: Route["parameters"]): Route["parameters"] =>
+  Object.fromEntries(Object.entries(parameters).filter(([, value]) => value !== ""));
 
 export const currentRoute = store<Route>({ view: "", parameters: {} });
 
@@ -29,7 +30,10 @@ export function followAddress(): void {
   read();
 }
 
-/** How much of the studio surrounds a view: all of it, nothing (`embed=1`, for slides), or only its headline in large type (`present=1`). */
+/**
+ * How much of the studio surrounds a view: all of it, nothing (`embed=1`, for slides), or only its headline in large
+ * type (`present=1`).
+ */
 export type Frame = "full" | "embed" | "present";
 
 const FRAMES = ["embed", "present"] as const;
@@ -37,7 +41,8 @@ const FRAMES = ["embed", "present"] as const;
 export const frameOf = ({ parameters }: Route): Frame => FRAMES.find((one) => parameters[one] === "1") ?? "full";
 
 /** The parameters of the frame, which stay when another view is opened. */
-export const frameParameters = ({ parameters }: Route) => Object.fromEntries(FRAMES.flatMap((one) => (parameters[one] ? [[one, parameters[one]]] : [])));
+export const frameParameters = ({ parameters }: Route) =>
+  Object.fromEntries(FRAMES.flatMap((one) => (parameters[one] ? [[one, parameters[one]]] : [])));
 
 /** Changes the route; with `push`, the Back button returns to the previous one. */
 export function navigate(next: Route, { push = false } = {}): void {
@@ -67,9 +72,14 @@ export function layerParameter(parameters: Route["parameters"], layers: number, 
   return integerParameter(parameters, "layer", layers + 1, fallback) || fallback;
 }
 
-/** Handler for arrow keys; ignores form fields, regions that scroll and modified keys. `steps` maps a key to an argument of `move`,
- * whose other one is the element of the handler. */
-export function onArrowKeys<T>(steps: Readonly<Record<string, T>>, move: (step: T, element: HTMLElement) => void): (event: KeyboardEvent) => void {
+/**
+ * Handler for arrow keys; ignores form fields, regions that scroll and modified keys. `steps` maps a key to an argument
+ * of `move`, whose other one is the element of the handler.
+ */
+export function onArrowKeys<T>(
+  steps: Readonly<Record<string, T>>,
+  move: (step: T, element: HTMLElement) => void,
+): (event: KeyboardEvent) => void {
   return (event) => {
     const target = event.target as HTMLElement;
     if (target.matches("select, input, textarea, .wide") || event.ctrlKey || event.altKey || event.metaKey) return;

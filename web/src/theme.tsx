@@ -34,8 +34,8 @@ const DARK: Colors = {
   other: "#ff9d4d",
 };
 
-// The Okabe-Ito palette; on a light background dark red replaces yellow. A test checks that the colors differ for the three
-// kinds of color blindness.
+// The Okabe-Ito palette; on a light background dark red replaces yellow. A test checks that the colors differ for the
+// three kinds of color blindness.
 const SERIES_LIGHT = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#882255"];
 const SERIES_DARK = ["#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#0072b2", "#ffffff", "#f0e442"];
 
@@ -45,7 +45,8 @@ const preference = store<Preference>("system");
 export const colors = store<Colors>(LIGHT);
 
 /** Behind a token: stronger for a larger weight of attention. */
-export const weightBackground = (weight: number) => `color-mix(in srgb, var(--accent) calc(${Math.round(60 * weight)}% * var(--shade)), transparent)`;
+export const weightBackground = (weight: number) =>
+  `color-mix(in srgb, var(--accent) calc(${Math.round(60 * weight)}% * var(--shade)), transparent)`;
 
 /** The color of a series. Colors repeat after eight series; `dash` distinguishes more. */
 export function series(number: number): string {
@@ -69,7 +70,11 @@ export function strip(number: number): string {
   const [color, lengths] = [series(number), dash(number)];
   if (!lengths.length) return `linear-gradient(${color}, ${color})`;
   let at = 0;
-  const stops = lengths.map((length, i) => `${i % 2 ? "transparent" : color} ${at}px ${(at += length)}px`);
+  const stops = lengths.map((length, i) => {
+    const from = at;
+    at += length;
+    return `${i % 2 ? "transparent" : color} ${from}px ${at}px`;
+  });
   return `repeating-linear-gradient(90deg, ${stops.join(", ")})`;
 }
 
@@ -106,5 +111,13 @@ export function ThemeSwitch() {
     }
     apply();
   };
-  return <Select class="theme" label="Theme" options={["system", "light", "dark"]} value={current} onSelect={(value) => change(value as Preference)} />;
+  return (
+    <Select
+      class="theme"
+      label="Theme"
+      options={["system", "light", "dark"]}
+      value={current}
+      onSelect={(value) => change(value as Preference)}
+    />
+  );
 }

@@ -21,11 +21,20 @@ interface Tokens {
 }
 
 /** Explains integrated gradients; the scores add up to the difference of two logits, up to a small error. */
-export function aboutIntegratedGradients(label: string, { baseline, value, baseline_value, completeness_error }: Attribution): ComponentChildren {
-  const replacement = baseline === "black" ? "for a black image" : baseline === "zero" ? "with zero vectors for every word" : `with [${(baseline ?? "").toUpperCase()}] for every word`;
+export function aboutIntegratedGradients(
+  label: string,
+  { baseline, value, baseline_value, completeness_error }: Attribution,
+): ComponentChildren {
+  const replacement =
+    baseline === "black"
+      ? "for a black image"
+      : baseline === "zero"
+        ? "with zero vectors for every word"
+        : `with [${(baseline ?? "").toUpperCase()}] for every word`;
   return (
     <>
-      contribution of each {baseline === "black" ? "patch" : "token"} to the logit of {label}, {decimal(value)}; {replacement} it is {decimal(baseline_value ?? 0)} (the sum is off by{" "}
+      contribution of each {baseline === "black" ? "patch" : "token"} to the logit of {label}, {decimal(value)};{" "}
+      {replacement} it is {decimal(baseline_value ?? 0)} (the sum is off by{" "}
       <span class="strip-error">{Math.abs(completeness_error ?? 0).toExponential(0)}</span>)
     </>
   );
@@ -33,7 +42,17 @@ export function aboutIntegratedGradients(label: string, { baseline, value, basel
 
 export const ABOUT_GRADIENT = "the same if the model were linear";
 
-export function TokenStrips({ strips, tokens, children, numbersOnly = false }: { strips: readonly TokenStrip[]; tokens: Tokens; children: ComponentChildren; numbersOnly?: boolean }) {
+export function TokenStrips({
+  strips,
+  tokens,
+  children,
+  numbersOnly = false,
+}: {
+  strips: readonly TokenStrip[];
+  tokens: Tokens;
+  children: ComponentChildren;
+  numbersOnly?: boolean;
+}) {
   return (
     <>
       <div class="token-strips">
@@ -44,7 +63,11 @@ export function TokenStrips({ strips, tokens, children, numbersOnly = false }: {
             <p class="token-strip" dir="auto">
               {tokens.tokens.map((token, i) => {
                 const [color, value] = [strip.colors[i] ?? 0, strip.values[i] ?? 0];
-                const kinds = [color < 0 && "strip-against", tokens.special[i] && "strip-special", i === tokens.token && !strip.signed && "strip-query"];
+                const kinds = [
+                  color < 0 && "strip-against",
+                  tokens.special[i] && "strip-special",
+                  i === tokens.token && !strip.signed && "strip-query",
+                ];
                 return (
                   <span
                     key={i}
@@ -69,7 +92,10 @@ export function TokenStrips({ strips, tokens, children, numbersOnly = false }: {
           class="data-table strip-table"
           label="Numbers"
           headers={["token", ...strips.map((strip) => strip.name)]}
-          rows={tokens.tokens.map((token, i) => [token, ...strips.map((strip) => decimal(strip.values[i] ?? 0, 3, strip.signed))])}
+          rows={tokens.tokens.map((token, i) => [
+            token,
+            ...strips.map((strip) => decimal(strip.values[i] ?? 0, 3, strip.signed)),
+          ])}
         />
       </details>
     </>

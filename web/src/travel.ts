@@ -1,4 +1,5 @@
-// What goes from view to view: the sentence, a second one, the layer, the selected word and the model. And the texts used last.
+// What goes from view to view: the sentence, a second one, the layer, the selected word and the model. And the texts
+// used last.
 import { can } from "./api";
 import { defaultModel, suits, translates } from "./models";
 import { currentRoute, formatRoute, frameParameters, type Route, withoutEmpty } from "./route";
@@ -32,12 +33,17 @@ export function sharedBy(view: View, args: Arguments, payload: Payload | null, r
 }
 
 /** The route of a view with what another one shares; null if the view cannot use its sentence. */
-export function routeWith({ text, second, layer, token, model }: Shared, view: View, models: readonly ModelState[]): Route | null {
+export function routeWith(
+  { text, second, layer, token, model }: Shared,
+  view: View,
+  models: readonly ModelState[],
+): Route | null {
   const { travels } = view;
   if (!travels?.text) return null;
   const source = models.find((one) => one.name === model);
   const target = source && suits(view, source) ? source : models.find((one) => one.name === defaultModel(view, models));
-  if (!target || !suits(view, target) || translates(source) !== translates(target)) return null; // a translator reads another language
+  // a translator reads another language
+  if (!target || !suits(view, target) || translates(source) !== translates(target)) return null;
   const same = target === source;
   const parameters = {
     [travels.text]: text,
@@ -56,8 +62,17 @@ export function addressOf(view: View, models: readonly ModelState[], carried: Sh
 }
 
 /** The model of an example: the one it names, else `wanted` or the view's own if it can do what the example needs. */
-function exampleModel(view: View, example: Example, models: readonly ModelState[], wanted: string | undefined): ModelState | undefined {
-  const find = (name: string | undefined) => models.find((one) => one.name === name && one.state !== "failed" && suits(view, one) && (!example.needs || can(one, example.needs)));
+function exampleModel(
+  view: View,
+  example: Example,
+  models: readonly ModelState[],
+  wanted: string | undefined,
+): ModelState | undefined {
+  const find = (name: string | undefined) =>
+    models.find(
+      (one) =>
+        one.name === name && one.state !== "failed" && suits(view, one) && (!example.needs || can(one, example.needs)),
+    );
   return find(example.model) ?? find(wanted) ?? find(defaultModel(view, models));
 }
 
@@ -70,14 +85,29 @@ export function exampleRoute(view: View, example: Example, models: readonly Mode
   return { view: view.name, parameters: withoutEmpty({ ...example.values, ...selectOf(example, model), model }) };
 }
 
-/** What a view's address needs to open on its first example, beside the initial values of its fields. If a model is wanted, it stays. */
+/**
+ * What a view's address needs to open on its first example, beside the initial values of its fields. If a model is
+ * wanted, it stays.
+ */
 export function startParameters(view: View, models: readonly ModelState[], wanted?: string): Arguments {
-  const candidates = (view.examples ?? []).map((example) => ({ example, model: exampleModel(view, example, models, wanted) }));
-  const found = candidates.find(({ example, model }) => model && (!wanted || model.name === wanted) && (!example.model || example.model === model.name));
+  const candidates = (view.examples ?? []).map((example) => ({
+    example,
+    model: exampleModel(view, example, models, wanted),
+  }));
+  const found = candidates.find(
+    ({ example, model }) =>
+      model && (!wanted || model.name === wanted) && (!example.model || example.model === model.name),
+  );
   if (!found) return {};
   const { example, model } = found;
-  const values = Object.entries(example.values).filter(([name, value]) => value !== view.fields.find((field) => field.name === name)?.start);
-  return { ...Object.fromEntries(values), ...selectOf(example, model!.name), ...(example.model && { model: example.model }) };
+  const values = Object.entries(example.values).filter(
+    ([name, value]) => value !== view.fields.find((field) => field.name === name)?.start,
+  );
+  return {
+    ...Object.fromEntries(values),
+    ...selectOf(example, model!.name),
+    ...(example.model && { model: example.model }),
+  };
 }
 
 /** A text that was used, with the address of its view. */
@@ -94,7 +124,11 @@ const MAX_LENGTH = 2_000; // characters of an address
 function storedTexts(): readonly Recent[] {
   try {
     const stored = JSON.parse(localStorage.getItem(KEY) ?? "[]") as unknown;
-    return Array.isArray(stored) ? (stored as Recent[]).filter((one) => typeof one.text === "string" && typeof one.address === "string" && one.address.startsWith("#")) : [];
+    return Array.isArray(stored)
+      ? (stored as Recent[]).filter(
+          (one) => typeof one.text === "string" && typeof one.address === "string" && one.address.startsWith("#"),
+        )
+      : [];
   } catch {
     return [];
   }
@@ -117,5 +151,7 @@ export const clearRecent = () => storeTexts([]);
 export function remember(view: View, text: string, route: Route): void {
   const address = formatRoute({ view: view.name, parameters: route.parameters });
   if (!text.trim() || address.length > MAX_LENGTH) return;
-  storeTexts([{ text, title: view.title, address }, ...recentTexts().filter((one) => one.text !== text)].slice(0, MAX_RECENT));
+  storeTexts(
+    [{ text, title: view.title, address }, ...recentTexts().filter((one) => one.text !== text)].slice(0, MAX_RECENT),
+  );
 }

@@ -2,244 +2,312 @@
 
 /** How the prediction of one target changes */
 export interface AblationEffect {
-  readonly target: string; readonly before: string; readonly after: string; readonly divergence: number | null; readonly distance: number;
-  readonly strength: number; readonly likeliest: readonly OutputChange[]; readonly changes: readonly OutputChange[];
-  readonly successors: readonly OutputChange[];
+  readonly target: string; readonly before: string; readonly after: string; readonly divergence: number | null;
+  readonly distance: number; readonly strength: number; readonly likeliest: readonly OutputChange[];
+  readonly changes: readonly OutputChange[]; readonly successors: readonly OutputChange[];
 }
 /** With some components removed: the losses of the text and of the built-in sentences, and the model's output. */
 export interface AblationOutcome {
-  readonly without: readonly string[]; readonly loss: number | null; readonly sentences_loss: number | null; readonly output: string;
-  readonly predictions: readonly TokenPrediction[];
+  readonly without: readonly string[]; readonly loss: number | null; readonly sentences_loss: number | null;
+  readonly output: string; readonly predictions: readonly TokenPrediction[];
 }
 /** The effect on each target of removing `heads`, as (layer, head), and `layers`, all at once */
 export interface AblationResult {
-  readonly model: ProbedModel; readonly texts: readonly string[]; readonly tokens: readonly string[]; readonly special: readonly boolean[];
-  readonly positions: readonly number[]; readonly at: string; readonly modes: readonly string[]; readonly heads: readonly (readonly [number, number])[];
+  readonly model: ProbedModel; readonly texts: readonly string[]; readonly tokens: readonly string[];
+  readonly special: readonly boolean[]; readonly positions: readonly number[]; readonly at: string;
+  readonly modes: readonly string[]; readonly heads: readonly (readonly [number, number])[];
   readonly layers: readonly number[]; readonly effects: readonly AblationEffect[]; readonly sweep: HeadSweep | null;
 }
 /** A text with its strongest pair: token `query` attends to token `key` with `weight`, its score. */
 export interface ActivatingText {
-  readonly line: number; readonly text: string; readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly query: number;
-  readonly key: number; readonly weight: number; readonly weights: readonly number[];
+  readonly line: number; readonly text: string; readonly tokens: readonly string[];
+  readonly special: readonly boolean[]; readonly query: number; readonly key: number; readonly weight: number;
+  readonly weights: readonly number[];
 }
-/** The heads whose mean defines alignments, and the one of them with the sharpest attention in the first hypothesis: its largest weights on the words of the source are the highest. */
-export interface AlignmentHeadsView { readonly layer: number; readonly heads: readonly number[]; readonly sharpest: number; readonly description: string; }
-export interface AnswerView { readonly answer: string; readonly start: number; readonly end: number; readonly probability: number; }
+/**
+ * The heads whose mean defines alignments, and the one of them with the sharpest attention in the first hypothesis: its
+ * largest weights on the words of the source are the highest.
+ */
+export interface AlignmentHeadsView {
+  readonly layer: number; readonly heads: readonly number[]; readonly sharpest: number; readonly description: string;
+}
+export interface AnswerView {
+  readonly answer: string; readonly start: number; readonly end: number; readonly probability: number;
+}
 /** A word for every blank, and the text with them in position */
-export interface Assignment { readonly tokens: readonly string[]; readonly ids: readonly number[]; readonly text: string; readonly probability: number; }
+export interface Assignment {
+  readonly tokens: readonly string[]; readonly ids: readonly number[]; readonly text: string;
+  readonly probability: number;
+}
 /** Token `row` attends to token `column`, counted from 0. */
 export interface AttentionLink { readonly row: number; readonly column: number; readonly weight: number; }
 export interface AttentionView {
-  readonly model: ViewedModel; readonly texts: readonly string[]; readonly maps: readonly MapView[]; readonly image: string | null;
-  readonly grid: readonly [number, number] | null; readonly truncated: number; readonly notes: readonly string[]; readonly place: string;
+  readonly model: ViewedModel; readonly texts: readonly string[]; readonly maps: readonly MapView[];
+  readonly image: string | null; readonly grid: readonly [number, number] | null; readonly truncated: number;
+  readonly notes: readonly string[]; readonly place: string;
 }
 /** A score for each token, for (above 0) or against `output` of `target`, whose logit is `value`. */
 export interface Attribution {
-  readonly method: string; readonly target: string; readonly output: string; readonly tokens: readonly string[]; readonly scores: readonly number[];
-  readonly value: number; readonly baseline: string | null; readonly baseline_value: number | null; readonly steps: number | null;
-  readonly completeness_error: number | null;
+  readonly method: string; readonly target: string; readonly output: string; readonly tokens: readonly string[];
+  readonly scores: readonly number[]; readonly value: number; readonly baseline: string | null;
+  readonly baseline_value: number | null; readonly steps: number | null; readonly completeness_error: number | null;
 }
 /** Horizontal bars below each other */
 export interface BarChart { readonly kind: "bars"; readonly title: string; readonly bars: readonly ChartBar[]; }
 /** A word for one blank. */
-export interface BlankCandidate { readonly token: string; readonly id: number; readonly probability: number; readonly ids: readonly number[]; }
+export interface BlankCandidate {
+  readonly token: string; readonly id: number; readonly probability: number; readonly ids: readonly number[];
+}
 export interface BoxPassView {
-  readonly tensors: readonly (readonly [string, number])[]; readonly parameters: Readonly<Record<string, readonly number[]>>; readonly difference: number;
+  readonly tensors: readonly (readonly [string, number])[];
+  readonly parameters: Readonly<Record<string, readonly number[]>>; readonly difference: number;
 }
 export interface BoxView {
-  readonly part: string; readonly group: string; readonly kind: string; readonly title: string; readonly about: string; readonly code: string;
-  readonly steps: readonly BoxPassView[];
+  readonly part: string; readonly group: string; readonly kind: string; readonly title: string; readonly about: string;
+  readonly code: string; readonly steps: readonly BoxPassView[];
 }
 /** The prompt that continues from a branch of a generated text. */
 export interface BranchPrompt { readonly prompt: string; }
 /** How well probabilities agree with frequencies */
 export interface Calibration {
-  readonly of: string; readonly bins: readonly ReliabilityBin[]; readonly ece: number; readonly brier: number; readonly log_loss: number;
-  readonly confidence: number; readonly accuracy: number;
+  readonly of: string; readonly bins: readonly ReliabilityBin[]; readonly ece: number; readonly brier: number;
+  readonly log_loss: number; readonly confidence: number; readonly accuracy: number;
 }
 /** A token for one blank, as the vocabulary spells it. */
 export interface Candidate { readonly token: string; readonly id: number; readonly probability: number; }
 /** One candidate for the next token. */
 export interface CandidateToken {
   readonly token: number; readonly text: string; readonly probability: number; readonly scaled_probability: number;
-  readonly cumulative_probability: number | null; readonly sampling_probability: number; readonly removed_by: string | null;
+  readonly cumulative_probability: number | null; readonly sampling_probability: number;
+  readonly removed_by: string | null;
 }
 /** A chapter in the list. */
 export interface ChapterEntry {
-  readonly name: string; readonly title: string; readonly summary: string; readonly parts: number; readonly exercises: readonly string[];
+  readonly name: string; readonly title: string; readonly summary: string; readonly parts: number;
+  readonly exercises: readonly string[];
 }
 /** The labels at the ends of the axes */
-export interface ChartAxes { readonly right: string; readonly up: string; readonly left: string; readonly down: string; }
+export interface ChartAxes {
+  readonly right: string; readonly up: string; readonly left: string; readonly down: string;
+}
 /** A name and a value */
 export interface ChartBar { readonly name: string; readonly value: number; readonly text: string; }
 export interface ChartLine { readonly name: string; readonly values: readonly number[]; }
 /** A pair or a grid: the tokens that any chart may show, the values of every sentence for them, and all pairs. */
 export interface ChartsView {
-  readonly kind: "pair" | "grid"; readonly warning: string; readonly values: "log-probabilities" | "logits"; readonly number: number;
-  readonly chart: "likelihoods" | "differences"; readonly numbers: readonly number[]; readonly palette: number; readonly tokens: readonly string[];
-  readonly sentences: readonly SentenceView[]; readonly pairs: readonly PairView[]; readonly rows: readonly string[]; readonly columns: readonly string[];
+  readonly kind: "pair" | "grid"; readonly warning: string; readonly values: "log-probabilities" | "logits";
+  readonly number: number; readonly chart: "likelihoods" | "differences"; readonly numbers: readonly number[];
+  readonly palette: number; readonly tokens: readonly string[]; readonly sentences: readonly SentenceView[];
+  readonly pairs: readonly PairView[]; readonly rows: readonly string[]; readonly columns: readonly string[];
   readonly squares: readonly SquareView[];
 }
 /** One message of a chat: `role` is "system", "user" or "assistant". */
 export interface ChatMessage { readonly role: string; readonly content: string; }
 /** The scores of one class, or of one type of entities */
 export interface ClassScores {
-  readonly label: string; readonly precision: number; readonly recall: number; readonly f1: number; readonly support: number; readonly predicted: number;
+  readonly label: string; readonly precision: number; readonly recall: number; readonly f1: number;
+  readonly support: number; readonly predicted: number;
 }
 /** `texts` are nearest to the center */
-export interface Cluster { readonly cluster: number; readonly size: number; readonly words: readonly string[]; readonly texts: readonly string[]; }
+export interface Cluster {
+  readonly cluster: number; readonly size: number; readonly words: readonly string[]; readonly texts: readonly string[];
+}
 /** A text with its cluster, counted from 0 */
 export interface ClusterMember {
-  readonly id: string | number; readonly row: number; readonly cluster: number | null; readonly score: number | null; readonly text: string;
-  readonly columns: Readonly<Record<string, unknown>>;
+  readonly id: string | number; readonly row: number; readonly cluster: number | null; readonly score: number | null;
+  readonly text: string; readonly columns: Readonly<Record<string, unknown>>;
 }
 /** Clusters, the largest first, and the cluster of every text, in the order of the rows. */
 export interface ClusterResult {
-  readonly source: string; readonly model: string; readonly rows: number; readonly num_clusters: number; readonly inertia: number; readonly silhouette: number;
-  readonly clusters: readonly Cluster[]; readonly members: readonly ClusterMember[];
+  readonly source: string; readonly model: string; readonly rows: number; readonly num_clusters: number;
+  readonly inertia: number; readonly silhouette: number; readonly clusters: readonly Cluster[];
+  readonly members: readonly ClusterMember[];
 }
 export interface CodePart {
-  readonly kind: "code"; readonly name: string; readonly title: string; readonly language: "python" | "shell"; readonly code: string;
+  readonly kind: "code"; readonly name: string; readonly title: string; readonly language: "python" | "shell";
+  readonly code: string;
 }
 /** The page's view. */
 export type CompareView = ChartsView | SweepView | CompletionsView;
 export interface CompletionsView {
-  readonly kind: "sentence"; readonly warning: string; readonly text: string; readonly model: string; readonly words: readonly MaskedWord[];
+  readonly kind: "sentence"; readonly warning: string; readonly text: string; readonly model: string;
+  readonly words: readonly MaskedWord[];
 }
 /** A part of the model that can be removed */
-export interface Component { readonly name: string; readonly title: string; readonly removed: boolean; readonly disabled: string | null; }
+export interface Component {
+  readonly name: string; readonly title: string; readonly removed: boolean; readonly disabled: string | null;
+}
 /** The intact model first, then components removed alone, then all that are removed together, if several. */
 export interface ComponentAblation {
-  readonly measure: string; readonly outcomes: readonly AblationOutcome[]; readonly sentences: readonly (readonly [string, string | null])[];
-  readonly remarks: readonly string[];
+  readonly measure: string; readonly outcomes: readonly AblationOutcome[];
+  readonly sentences: readonly (readonly [string, string | null])[]; readonly remarks: readonly string[];
 }
 /** `blocks` is null until it is computed. */
 export interface ComputedPart {
   readonly kind: "computed"; readonly name: string; readonly title: string; readonly slow: boolean;
-  readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | PatchSequence | FigureRow | Section)[] | null;
+  readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram |
+    PatchSequence | FigureRow | Section)[] | null;
 }
 /** A label that was taken for another, and how often. */
 export interface Confusion { readonly label: string; readonly predicted: string; readonly count: number; }
 /** Counts: true labels are rows, predicted ones columns. */
-export interface ConfusionMatrix { readonly rows: readonly string[]; readonly columns: readonly string[]; readonly counts: readonly (readonly number[])[]; }
+export interface ConfusionMatrix {
+  readonly rows: readonly string[]; readonly columns: readonly string[];
+  readonly counts: readonly (readonly number[])[];
+}
 /** The attention of one hypothesis, for each layer L, head H and step T, over the S states of the encoder. */
-export interface CrossAttention { readonly query: string; readonly scores: string; readonly weights: string; readonly context: string; }
+export interface CrossAttention {
+  readonly query: string; readonly scores: string; readonly weights: string; readonly context: string;
+}
 /** The training loss at a step */
 export interface CurvePoint { readonly step: number; readonly loss: number; readonly score: number | null; }
 /** One hypothesis of the beam, step by step */
 export interface DecodedHypothesis {
-  readonly text: string; readonly score: number; readonly log_probability: number; readonly finished: boolean; readonly pieces: SubwordTokens;
-  readonly steps: readonly DecodingStep[]; readonly attention: CrossAttention | null;
+  readonly text: string; readonly score: number; readonly log_probability: number; readonly finished: boolean;
+  readonly pieces: SubwordTokens; readonly steps: readonly DecodingStep[]; readonly attention: CrossAttention | null;
 }
 /** The token of a step, its probability, and the likeliest tokens, best first. */
-export interface DecodingStep { readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[]; }
+export interface DecodingStep {
+  readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[];
+}
 /** The steps of a search or of sampling: `trace` has the candidates of every prefix and what became of them. */
 export interface DecodingSteps {
-  readonly model: string; readonly text: string; readonly method: "beam" | "greedy" | "sample"; readonly trace: TraceDocument;
-  readonly notes: readonly string[];
+  readonly model: string; readonly text: string; readonly method: "beam" | "greedy" | "sample";
+  readonly trace: TraceDocument; readonly notes: readonly string[];
 }
 /** Boxes on a grid with arrows between them. */
-export interface Diagram { readonly kind: "diagram"; readonly title: string; readonly boxes: readonly DiagramBox[]; readonly arrows: readonly DiagramArrow[]; }
+export interface Diagram {
+  readonly kind: "diagram"; readonly title: string; readonly boxes: readonly DiagramBox[];
+  readonly arrows: readonly DiagramArrow[];
+}
 /** An arrow between two boxes, by their keys. */
 export interface DiagramArrow { readonly start: string; readonly end: string; readonly label: string; }
 /** A box at a position of the grid: column 0 is the first, row 0 the top. */
 export interface DiagramBox {
-  readonly key: string; readonly text: string; readonly column: number; readonly row: number; readonly width: number; readonly strong: boolean;
+  readonly key: string; readonly text: string; readonly column: number; readonly row: number; readonly width: number;
+  readonly strong: boolean;
 }
 /** One vector per token: the first numbers of each, and its length. */
-export interface EmbeddingRow { readonly name: string; readonly values: readonly (readonly number[])[]; readonly norms: readonly number[]; }
+export interface EmbeddingRow {
+  readonly name: string; readonly values: readonly (readonly number[])[]; readonly norms: readonly number[];
+}
 /** What every step of a decoding attends to: the encoder's `states` (S, W) and the `values` (L, H, S, E) of them. */
 export interface EncoderStates { readonly states: string; readonly values: string | null; readonly scale: number; }
-export interface EntityView { readonly text: string; readonly label: string; readonly start: number; readonly end: number; readonly probability: number; }
-/** What the page's view "evaluation" shows: also the name of the data, more errors with shortened texts, and the points of a regression. */
+export interface EntityView {
+  readonly text: string; readonly label: string; readonly start: number; readonly end: number;
+  readonly probability: number;
+}
+/**
+ * What the page's view "evaluation" shows: also the name of the data, more errors with shortened texts, and the points
+ * of a regression.
+ */
 export interface EvaluationView {
   readonly task: string; readonly model: string; readonly n: number; readonly metrics: Readonly<Record<string, number>>;
-  readonly intervals: Readonly<Record<string, readonly [number, number]>>; readonly finding: string; readonly remarks: readonly string[];
-  readonly positive: string | null; readonly classes: readonly ClassScores[]; readonly confusion_matrix: ConfusionMatrix | null;
-  readonly confusions: readonly Confusion[]; readonly calibration: Calibration | null; readonly thresholds: readonly ThresholdCurve[];
-  readonly no_answer: NoAnswerCurve | null; readonly schemes: readonly SchemeScores[]; readonly groups: readonly GroupScores[];
-  readonly residuals: Residuals | null; readonly num_errors: number; readonly errors: readonly ExampleError[]; readonly data: string;
+  readonly intervals: Readonly<Record<string, readonly [number, number]>>; readonly finding: string;
+  readonly remarks: readonly string[]; readonly positive: string | null; readonly classes: readonly ClassScores[];
+  readonly confusion_matrix: ConfusionMatrix | null; readonly confusions: readonly Confusion[];
+  readonly calibration: Calibration | null; readonly thresholds: readonly ThresholdCurve[];
+  readonly no_answer: NoAnswerCurve | null; readonly schemes: readonly SchemeScores[];
+  readonly groups: readonly GroupScores[]; readonly residuals: Residuals | null; readonly num_errors: number;
+  readonly errors: readonly ExampleError[]; readonly data: string;
   readonly points: readonly (readonly [number, number])[]; readonly notes: readonly string[];
 }
 /** The evidence for one output: `about` names it, `token` is the position it is read from. */
 export interface Evidence {
-  readonly about: string; readonly token: number; readonly tokens: readonly string[]; readonly special: readonly boolean[];
-  readonly attention: readonly (readonly number[])[]; readonly rollout: readonly number[]; readonly integrated: Attribution; readonly gradient: Attribution;
+  readonly about: string; readonly token: number; readonly tokens: readonly string[];
+  readonly special: readonly boolean[]; readonly attention: readonly (readonly number[])[];
+  readonly rollout: readonly number[]; readonly integrated: Attribution; readonly gradient: Attribution;
 }
 /** A wrong prediction. */
 export interface ExampleError {
-  readonly row: number; readonly line: number | null; readonly texts: Readonly<Record<string, string>>; readonly label: string | number | readonly string[];
-  readonly predicted: string | number | readonly string[]; readonly confidence: number | null; readonly probability: number | null; readonly kind: string;
+  readonly row: number; readonly line: number | null; readonly texts: Readonly<Record<string, string>>;
+  readonly label: string | number | readonly string[]; readonly predicted: string | number | readonly string[];
+  readonly confidence: number | null; readonly probability: number | null; readonly kind: string;
   readonly score: number | null;
 }
 /** `answer` is null until it is computed. */
 export interface ExercisePart {
-  readonly kind: "exercise"; readonly name: string; readonly question: string; readonly choices: readonly string[]; readonly slow: boolean;
-  readonly answer: RevealedAnswer | null;
+  readonly kind: "exercise"; readonly name: string; readonly question: string; readonly choices: readonly string[];
+  readonly slow: boolean; readonly answer: RevealedAnswer | null;
 }
 /** One test: passed if `value` is at least `threshold`. */
 export interface FaithfulnessCheck {
-  readonly name: string; readonly value: number | null; readonly threshold: number; readonly numbers: Readonly<Record<string, number | null>>;
-  readonly passed: boolean; readonly method: string; readonly means: string;
+  readonly name: string; readonly value: number | null; readonly threshold: number;
+  readonly numbers: Readonly<Record<string, number | null>>; readonly passed: boolean; readonly method: string;
+  readonly means: string;
 }
 /** The attention map and the attributions of one prediction and, for a classifier, the verdict on the map. */
 export interface FaithfulnessResult {
-  readonly model: ProbedModel; readonly texts: readonly string[]; readonly verdict: "faithful" | "doubtful" | "unfaithful" | null;
-  readonly means: string | null; readonly flagged: boolean | null; readonly label: string; readonly requested_label: string | null;
-  readonly probability: number; readonly other: string | null; readonly target: string; readonly token: number; readonly layer: number;
-  readonly head: number | null; readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly weights: readonly number[];
-  readonly special_weight: number; readonly checks: readonly FaithfulnessCheck[]; readonly gradient: Attribution; readonly integrated: Attribution;
-  readonly integrated_other: Attribution | null; readonly image: string | null; readonly grid: readonly [number, number] | null; readonly seed: number;
-  readonly notes: readonly string[]; readonly required_passes: number; readonly decisive: string;
+  readonly model: ProbedModel; readonly texts: readonly string[];
+  readonly verdict: "faithful" | "doubtful" | "unfaithful" | null; readonly means: string | null;
+  readonly flagged: boolean | null; readonly label: string; readonly requested_label: string | null;
+  readonly probability: number; readonly other: string | null; readonly target: string; readonly token: number;
+  readonly layer: number; readonly head: number | null; readonly tokens: readonly string[];
+  readonly special: readonly boolean[]; readonly weights: readonly number[]; readonly special_weight: number;
+  readonly checks: readonly FaithfulnessCheck[]; readonly gradient: Attribution; readonly integrated: Attribution;
+  readonly integrated_other: Attribution | null; readonly image: string | null;
+  readonly grid: readonly [number, number] | null; readonly seed: number; readonly notes: readonly string[];
+  readonly required_passes: number; readonly decisive: string;
 }
 /** The output of each stage */
 export interface FeatureWalk {
-  readonly model: string; readonly layer: number | string; readonly texts: readonly string[]; readonly tokens: readonly (readonly string[])[];
-  readonly ids: readonly (readonly number[])[]; readonly padded: readonly (readonly number[])[]; readonly mask: readonly (readonly number[])[];
-  readonly matrix: readonly [number, number]; readonly padding: number; readonly hidden: readonly [number, number, number];
-  readonly slice: readonly [number, number]; readonly features: readonly (readonly number[])[]; readonly labels: readonly string[];
-  readonly counts: Readonly<Record<string, number>>; readonly pooling: string; readonly cut: number; readonly masked: RegressionScore;
-  readonly unmasked: RegressionScore | null; readonly similarity: number | null; readonly examples: readonly (readonly [string, string])[];
-  readonly total: number; readonly seed: number; readonly notes: readonly string[];
+  readonly model: string; readonly layer: number | string; readonly texts: readonly string[];
+  readonly tokens: readonly (readonly string[])[]; readonly ids: readonly (readonly number[])[];
+  readonly padded: readonly (readonly number[])[]; readonly mask: readonly (readonly number[])[];
+  readonly matrix: readonly [number, number]; readonly padding: number;
+  readonly hidden: readonly [number, number, number]; readonly slice: readonly [number, number];
+  readonly features: readonly (readonly number[])[]; readonly labels: readonly string[];
+  readonly counts: Readonly<Record<string, number>>; readonly pooling: string; readonly cut: number;
+  readonly masked: RegressionScore; readonly unmasked: RegressionScore | null; readonly similarity: number | null;
+  readonly examples: readonly (readonly [string, string])[]; readonly total: number; readonly seed: number;
+  readonly notes: readonly string[];
 }
 export interface FigureModelView {
-  readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; readonly width: number; readonly norm_first: boolean;
-  readonly norms: string;
+  readonly name: string; readonly family: string; readonly depth: number; readonly heads: number;
+  readonly width: number; readonly norm_first: boolean; readonly norms: string;
 }
 /** Drawings side by side, or below each other on a narrow screen */
-export interface FigureRow { readonly kind: "figures"; readonly blocks: readonly (HeatMap | NumberMatrix | BarChart | Diagram)[]; }
+export interface FigureRow {
+  readonly kind: "figures"; readonly blocks: readonly (HeatMap | NumberMatrix | BarChart | Diagram)[];
+}
 export interface FigureView {
-  readonly model: FigureModelView; readonly text: string; readonly target: string | null; readonly given: string; readonly without: readonly string[];
-  readonly components: readonly Component[]; readonly tokens: Readonly<Record<string, readonly string[]>>; readonly boxes: Readonly<Record<string, BoxView>>;
-  readonly tensors: readonly TensorView[]; readonly ablation: ComponentAblation | null; readonly positions: PositionsView | null;
-  readonly notes: readonly string[]; readonly place: string;
+  readonly model: FigureModelView; readonly text: string; readonly target: string | null; readonly given: string;
+  readonly without: readonly string[]; readonly components: readonly Component[];
+  readonly tokens: Readonly<Record<string, readonly string[]>>; readonly boxes: Readonly<Record<string, BoxView>>;
+  readonly tensors: readonly TensorView[]; readonly ablation: ComponentAblation | null;
+  readonly positions: PositionsView | null; readonly notes: readonly string[]; readonly place: string;
 }
 /** `masks` has a list for each blank, `joint` the assignments */
 export interface FillResult {
-  readonly model: string; readonly text: string; readonly masks: readonly (readonly BlankCandidate[])[]; readonly joint: readonly Assignment[];
-  readonly exact: boolean;
+  readonly model: string; readonly text: string; readonly masks: readonly (readonly BlankCandidate[])[];
+  readonly joint: readonly Assignment[]; readonly exact: boolean;
 }
 /** What one filter took from the whole vocabulary: how many tokens, and their share of the model's probability. */
 export interface FilterCut { readonly by: string; readonly count: number; readonly share: number; }
 /** One generated token: `text` is what it adds to the text, `name` the token by itself. */
 export interface GeneratedToken {
-  readonly candidates: readonly CandidateToken[]; readonly nucleus_size: number; readonly nucleus_probability: number; readonly vocab_size: number;
-  readonly tail: readonly (readonly [number, number])[]; readonly id: number; readonly text: string; readonly name: string;
+  readonly candidates: readonly CandidateToken[]; readonly nucleus_size: number; readonly nucleus_probability: number;
+  readonly vocab_size: number; readonly tail: readonly (readonly [number, number])[]; readonly id: number;
+  readonly text: string; readonly name: string;
 }
 /** The tokens of a piece of text, with their candidates. */
-export interface GeneratedTokens { readonly type: "text"; readonly text: string; readonly tokens: readonly GeneratedToken[]; }
+export interface GeneratedTokens {
+  readonly type: "text"; readonly text: string; readonly tokens: readonly GeneratedToken[];
+}
 /** Sampling, or beam search if `num_beams` is above 1 */
 export interface GenerationConfig {
-  readonly max_new_tokens: number; readonly temperature: number; readonly top_p: number; readonly top_k: number | null; readonly min_p: number;
-  readonly repetition_penalty: number; readonly seed: number; readonly num_return_sequences: number; readonly num_beams: number;
-  readonly length_penalty: number; readonly early_stopping: boolean; readonly stop: readonly string[];
+  readonly max_new_tokens: number; readonly temperature: number; readonly top_p: number; readonly top_k: number | null;
+  readonly min_p: number; readonly repetition_penalty: number; readonly seed: number;
+  readonly num_return_sequences: number; readonly num_beams: number; readonly length_penalty: number;
+  readonly early_stopping: boolean; readonly stop: readonly string[];
 }
 /** One text of the page, or of a stream before it starts, with its tokens so far. */
 export interface GenerationRun {
-  readonly model: string; readonly family: string; readonly method: "beam" | "greedy" | "sample"; readonly settings: GenerationConfig; readonly prompt: string;
-  readonly messages: readonly ChatMessage[] | null; readonly continues: boolean; readonly truncated: number; readonly truncated_text: string;
-  readonly max_new_tokens: number; readonly tokens: readonly GeneratedToken[]; readonly reason: "end" | "stop" | "length" | "interrupted";
-  readonly trace: TraceDocument | null;
+  readonly model: string; readonly family: string; readonly method: "beam" | "greedy" | "sample";
+  readonly settings: GenerationConfig; readonly prompt: string; readonly messages: readonly ChatMessage[] | null;
+  readonly continues: boolean; readonly truncated: number; readonly truncated_text: string;
+  readonly max_new_tokens: number; readonly tokens: readonly GeneratedToken[];
+  readonly reason: "end" | "stop" | "length" | "interrupted"; readonly trace: TraceDocument | null;
 }
 /** The text to generate, still empty. */
 export interface GenerationStarted { readonly type: "started"; readonly run: GenerationRun; }
@@ -252,174 +320,218 @@ export interface GroupScores {
 }
 /** The texts that activate a head most, the strongest first. */
 export interface HeadActivations {
-  readonly model: string; readonly family: string; readonly layer: number; readonly head: number; readonly pattern: "any" | "previous" | "next" | "same";
-  readonly min_distance: number; readonly read: number; readonly scored: number; readonly truncated: number; readonly mean: number;
-  readonly histogram: readonly number[]; readonly texts: readonly ActivatingText[]; readonly notes: readonly string[];
+  readonly model: string; readonly family: string; readonly layer: number; readonly head: number;
+  readonly pattern: "any" | "previous" | "next" | "same"; readonly min_distance: number; readonly read: number;
+  readonly scored: number; readonly truncated: number; readonly mean: number; readonly histogram: readonly number[];
+  readonly texts: readonly ActivatingText[]; readonly notes: readonly string[];
 }
 /** Heads by layer, from 1, then by number, from 0. */
 export interface HeadCensus {
-  readonly model: string; readonly family: string; readonly layers: number; readonly heads_each: number; readonly read: number; readonly left_out: number;
-  readonly truncated: number; readonly notes: readonly string[]; readonly correction: string; readonly level: number; readonly excess: number;
-  readonly about: Readonly<Record<string, string>>; readonly counts: Readonly<Record<string, number>>; readonly heads: readonly HeadPatterns[];
-  readonly texts: Readonly<Record<string, readonly string[]>>;
+  readonly model: string; readonly family: string; readonly layers: number; readonly heads_each: number;
+  readonly read: number; readonly left_out: number; readonly truncated: number; readonly notes: readonly string[];
+  readonly correction: string; readonly level: number; readonly excess: number;
+  readonly about: Readonly<Record<string, string>>; readonly counts: Readonly<Record<string, number>>;
+  readonly heads: readonly HeadPatterns[]; readonly texts: Readonly<Record<string, readonly string[]>>;
 }
 /** One head removed alone: mean strength and distance over all targets, and the targets whose best output changed. */
 export interface HeadEffect {
-  readonly layer: number; readonly head: number; readonly strength: number; readonly distance: number; readonly changed: readonly string[];
-  readonly strengths: readonly number[]; readonly after: readonly string[];
+  readonly layer: number; readonly head: number; readonly strength: number; readonly distance: number;
+  readonly changed: readonly string[]; readonly strengths: readonly number[]; readonly after: readonly string[];
 }
 /** Token `row` of a text attends to token `column` with `weights[column]` */
-export interface HeadExample { readonly text: number; readonly row: number; readonly column: number; readonly weights: readonly number[]; }
+export interface HeadExample {
+  readonly text: number; readonly row: number; readonly column: number; readonly weights: readonly number[];
+}
 /** `pattern` names the head, or is None. */
 export interface HeadPatterns {
-  readonly layer: number; readonly head: number; readonly pattern: string | null; readonly nearest: string; readonly findings: readonly PatternScore[];
-  readonly examples: readonly HeadExample[];
+  readonly layer: number; readonly head: number; readonly pattern: string | null; readonly nearest: string;
+  readonly findings: readonly PatternScore[]; readonly examples: readonly HeadExample[];
 }
 /** Every head removed alone, the strongest effect first. */
-export interface HeadSweep { readonly measure: string; readonly targets: readonly string[]; readonly ranked: readonly HeadEffect[]; }
+export interface HeadSweep {
+  readonly measure: string; readonly targets: readonly string[]; readonly ranked: readonly HeadEffect[];
+}
 /** A matrix of weights from 0 to 1 with names on both axes. */
 export interface HeatMap {
-  readonly kind: "map"; readonly weights: readonly (readonly number[])[]; readonly rows: readonly string[]; readonly columns: readonly string[];
-  readonly title: string; readonly row_title: string; readonly column_title: string;
+  readonly kind: "map"; readonly weights: readonly (readonly number[])[]; readonly rows: readonly string[];
+  readonly columns: readonly string[]; readonly title: string; readonly row_title: string;
+  readonly column_title: string;
 }
 /** A text that matches the query. */
 export interface Hit {
-  readonly rank: number; readonly id: string | number; readonly row: number; readonly score: number; readonly text: string;
-  readonly columns: Readonly<Record<string, unknown>>; readonly matches: readonly (readonly [number, number])[];
+  readonly rank: number; readonly id: string | number; readonly row: number; readonly score: number;
+  readonly text: string; readonly columns: Readonly<Record<string, unknown>>;
+  readonly matches: readonly (readonly [number, number])[];
 }
 /** By which requests refer to an uploaded image. */
 export interface ImageKey { readonly image: string; }
 /** A token and where it comes from. */
 export interface InputToken {
-  readonly token: string; readonly id: number; readonly start: number | null; readonly end: number | null; readonly word: number | null;
-  readonly segment: number; readonly special: boolean;
+  readonly token: string; readonly id: number; readonly start: number | null; readonly end: number | null;
+  readonly word: number | null; readonly segment: number; readonly special: boolean;
 }
 /** The score of a combination of layers in percent, and its 95% bootstrap interval. */
 export interface LayerScore {
-  readonly name: string; readonly operation: string; readonly layers: readonly number[]; readonly head: "linear" | "bilstm"; readonly score: number;
-  readonly low: number; readonly high: number; readonly deck: number | null;
+  readonly name: string; readonly operation: string; readonly layers: readonly number[];
+  readonly head: "linear" | "bilstm"; readonly score: number; readonly low: number; readonly high: number;
+  readonly deck: number | null;
 }
 /** `layers` has every layer under a linear head */
 export interface LayersResult {
-  readonly model: string; readonly task: string; readonly metric: string; readonly head: "linear" | "bilstm"; readonly train: number; readonly dev: number;
-  readonly layers: readonly LayerScore[]; readonly rows: readonly LayerScore[]; readonly mix: readonly number[]; readonly unseen: readonly string[];
+  readonly model: string; readonly task: string; readonly metric: string; readonly head: "linear" | "bilstm";
+  readonly train: number; readonly dev: number; readonly layers: readonly LayerScore[];
+  readonly rows: readonly LayerScore[]; readonly mix: readonly number[]; readonly unseen: readonly string[];
   readonly cut: number; readonly parted: number; readonly deck_note: string; readonly notes: readonly string[];
 }
 /** A token with the probability that a layer gives it. */
 export interface LensCandidate { readonly token: string; readonly id: number; readonly probability: number; }
 /** The predictions of one layer at every position */
 export interface LensLayer { readonly layer: number; readonly predictions: readonly LensPrediction[]; }
-/** What one layer predicts at one position: the likeliest candidates, and the final answer's rank, from 1, and probability. */
-export interface LensPrediction { readonly candidates: readonly LensCandidate[]; readonly rank: number; readonly probability: number; }
+/**
+ * What one layer predicts at one position: the likeliest candidates, and the final answer's rank, from 1, and
+ * probability.
+ */
+export interface LensPrediction {
+  readonly candidates: readonly LensCandidate[]; readonly rank: number; readonly probability: number;
+}
 /** `chapter` is null for the list of chapters alone */
 export interface Lesson {
-  readonly chapters: readonly ChapterEntry[]; readonly chapter: string | null; readonly number: number | null; readonly title: string; readonly summary: string;
-  readonly parts: readonly (ProsePart | ComputedPart | ViewPart | ExercisePart | CodePart)[]; readonly reading: readonly ReadingEntry[];
+  readonly chapters: readonly ChapterEntry[]; readonly chapter: string | null; readonly number: number | null;
+  readonly title: string; readonly summary: string;
+  readonly parts: readonly (ProsePart | ComputedPart | ViewPart | ExercisePart | CodePart)[];
+  readonly reading: readonly ReadingEntry[];
 }
 /** Named lines of percentages, one value for every point in `at`, which increases. */
 export interface LineChart {
-  readonly kind: "chart"; readonly lines: readonly ChartLine[]; readonly at: readonly number[]; readonly title: string; readonly across: string;
-  readonly up: string;
+  readonly kind: "chart"; readonly lines: readonly ChartLine[]; readonly at: readonly number[]; readonly title: string;
+  readonly across: string; readonly up: string;
 }
 /** What each layer would predict at each position. */
 export interface LogitLens {
-  readonly model: string; readonly family: string; readonly text: string; readonly predicts: "next" | "same"; readonly tokens: readonly string[];
-  readonly special: readonly boolean[]; readonly layers: readonly LensLayer[]; readonly position: number; readonly truncated: number;
-  readonly notes: readonly string[];
+  readonly model: string; readonly family: string; readonly text: string; readonly predicts: "next" | "same";
+  readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly layers: readonly LensLayer[];
+  readonly position: number; readonly truncated: number; readonly notes: readonly string[];
 }
 /** The attention of one head: the weight of row i and column j is exp(scale * query[i] . */
 export interface LongAttention {
-  readonly model: string; readonly family: string; readonly layer: number; readonly head: number; readonly tokens: readonly string[];
-  readonly truncated: number; readonly causal: boolean; readonly window: number | null; readonly scale: number; readonly query: string; readonly key: string;
-  readonly normalizer: string; readonly cell: number; readonly overview: string; readonly strongest: readonly AttentionLink[];
-  readonly notes: readonly string[];
+  readonly model: string; readonly family: string; readonly layer: number; readonly head: number;
+  readonly tokens: readonly string[]; readonly truncated: number; readonly causal: boolean;
+  readonly window: number | null; readonly scale: number; readonly query: string; readonly key: string;
+  readonly normalizer: string; readonly cell: number; readonly overview: string;
+  readonly strongest: readonly AttentionLink[]; readonly notes: readonly string[];
 }
 /** The maps of one kind. */
 export interface MapView {
-  readonly kind: "encoder" | "decoder" | "cross" | "lstm" | "vit"; readonly layers: number; readonly heads: number; readonly rows: readonly string[];
-  readonly columns: readonly string[]; readonly row_words: readonly number[]; readonly column_words: readonly number[];
-  readonly row_segments: readonly number[]; readonly column_segments: readonly number[]; readonly row_special: readonly boolean[];
-  readonly column_special: readonly boolean[]; readonly weights: string | null; readonly q: string | null; readonly k: string | null;
-  readonly q_step: string | null; readonly k_step: string | null; readonly scale: number | null; readonly bias: string | null; readonly causal: boolean;
-  readonly windows: readonly (number | null)[]; readonly rollout: string | null; readonly rollout_largest: readonly number[]; readonly flow: string | null;
-  readonly flow_largest: number;
+  readonly kind: "encoder" | "decoder" | "cross" | "lstm" | "vit"; readonly layers: number; readonly heads: number;
+  readonly rows: readonly string[]; readonly columns: readonly string[]; readonly row_words: readonly number[];
+  readonly column_words: readonly number[]; readonly row_segments: readonly number[];
+  readonly column_segments: readonly number[]; readonly row_special: readonly boolean[];
+  readonly column_special: readonly boolean[]; readonly weights: string | null; readonly q: string | null;
+  readonly k: string | null; readonly q_step: string | null; readonly k_step: string | null;
+  readonly scale: number | null; readonly bias: string | null; readonly causal: boolean;
+  readonly windows: readonly (number | null)[]; readonly rollout: string | null;
+  readonly rollout_largest: readonly number[]; readonly flow: string | null; readonly flow_largest: number;
 }
 /** A word of the text ("_" for a blank), whether a space precedes it, and the likeliest tokens in its place. */
-export interface MaskedWord { readonly word: string; readonly spaced: boolean; readonly completions: readonly Candidate[]; }
+export interface MaskedWord {
+  readonly word: string; readonly spaced: boolean; readonly completions: readonly Candidate[];
+}
 /** A model as the page lists it. */
 export interface ModelState {
-  readonly capabilities: readonly ("text-encoder" | "masked-lm" | "replaced-token-detection" | "next-sentence" | "causal-lm" | "bidirectional-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "image-text" | "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned" | "sentence-embedding" | "post-norm")[] | null;
-  readonly description: string; readonly task: string | null; readonly num_attention_heads: number | null; readonly num_parameters: number | null;
-  readonly name: string; readonly state: "loading" | "ready" | "failed"; readonly error: string;
+  readonly capabilities: readonly ("text-encoder" | "masked-lm" | "replaced-token-detection" | "next-sentence" |
+    "causal-lm" | "bidirectional-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "image-text" |
+    "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned" | "sentence-embedding" |
+    "post-norm")[] | null; readonly description: string; readonly task: string | null;
+  readonly num_attention_heads: number | null; readonly num_parameters: number | null; readonly name: string;
+  readonly state: "loading" | "ready" | "failed"; readonly error: string;
 }
 /** `index` counts the sentences of the map from 0. */
 export interface Neighbor { readonly index: number; readonly cosine: number; }
 /** Scores where questions whose margin is at most a threshold get no answer */
 export interface NoAnswerCurve {
-  readonly threshold: number; readonly best_threshold: number; readonly best_f1: number; readonly thresholds: readonly number[];
-  readonly exact_match: readonly number[]; readonly f1: readonly number[]; readonly unanswered: readonly number[];
+  readonly threshold: number; readonly best_threshold: number; readonly best_f1: number;
+  readonly thresholds: readonly number[]; readonly exact_match: readonly number[]; readonly f1: readonly number[];
+  readonly unanswered: readonly number[];
 }
 /** A message for the user that is not part of the result. */
 export interface Note { readonly type: "note"; readonly message: string; }
 /** A matrix of any numbers with names on both axes: vectors, scores, one-hot rows. */
 export interface NumberMatrix {
-  readonly kind: "numbers"; readonly title: string; readonly values: readonly (readonly number[])[]; readonly rows: readonly string[];
-  readonly columns: readonly string[]; readonly digits: number;
+  readonly kind: "numbers"; readonly title: string; readonly values: readonly (readonly number[])[];
+  readonly rows: readonly string[]; readonly columns: readonly string[]; readonly digits: number;
 }
 /** The probability (or the value) of one output before and after. */
 export interface OutputChange { readonly output: string; readonly before: number; readonly after: number; }
 /** Two sentences by their indices. */
 export interface PairView {
-  readonly a: number; readonly b: number; readonly labels: readonly [string, string]; readonly axes: Readonly<Record<"likelihoods" | "differences", ChartAxes>>;
+  readonly a: number; readonly b: number; readonly labels: readonly [string, string];
+  readonly axes: Readonly<Record<"likelihoods" | "differences", ChartAxes>>;
   readonly extents: Readonly<Record<string, readonly [number, number]>>;
   readonly captions: Readonly<Record<"likelihoods" | "differences", Readonly<Record<string, string>>>>;
 }
 export interface Paragraph { readonly kind: "text"; readonly text: string; }
 /** An image cut into patches, in the order in which a Vision Transformer reads them, after [CLS] at position 0. */
 export interface PatchSequence {
-  readonly kind: "patches"; readonly title: string; readonly columns: number; readonly patches: readonly string[]; readonly brightness: readonly number[];
+  readonly kind: "patches"; readonly title: string; readonly columns: number; readonly patches: readonly string[];
+  readonly brightness: readonly number[];
 }
 /** One pattern of one head. */
 export interface PatternScore {
-  readonly pattern: string; readonly tokens: number; readonly score: number | null; readonly interval: readonly [number, number] | null;
-  readonly chance: number | null; readonly p: number | null; readonly corrected: number | null;
+  readonly pattern: string; readonly tokens: number; readonly score: number | null;
+  readonly interval: readonly [number, number] | null; readonly chance: number | null; readonly p: number | null;
+  readonly corrected: number | null;
 }
 /** The word's vectors in one layer on their first two principal components. */
 export interface Plane { readonly points: readonly (readonly number[])[]; readonly explained: readonly number[]; }
-export interface PositionsView { readonly arrangement: string | null; readonly shape: readonly [number, number]; readonly data: string | null; }
+export interface PositionsView {
+  readonly arrangement: string | null; readonly shape: readonly [number, number]; readonly data: string | null;
+}
 /** An example, its prediction and the evidence for it */
 export interface PredictedExample {
-  readonly texts: readonly string[]; readonly image: string | null; readonly prediction: PredictionView; readonly evidence: readonly Evidence[];
-  readonly why: string;
+  readonly texts: readonly string[]; readonly image: string | null; readonly prediction: PredictionView;
+  readonly evidence: readonly Evidence[]; readonly why: string;
 }
 /** A prediction */
 export interface PredictionView {
-  readonly label?: string | readonly string[]; readonly probabilities?: Readonly<Record<string, number>> | readonly number[]; readonly value?: number;
-  readonly entities?: readonly EntityView[]; readonly tags?: readonly string[]; readonly answer?: string; readonly start?: number; readonly end?: number;
-  readonly probability?: number; readonly nbest?: readonly AnswerView[]; readonly margin?: number | null; readonly choice?: number; readonly ending?: string;
+  readonly label?: string | readonly string[];
+  readonly probabilities?: Readonly<Record<string, number>> | readonly number[]; readonly value?: number;
+  readonly entities?: readonly EntityView[]; readonly tags?: readonly string[]; readonly answer?: string;
+  readonly start?: number; readonly end?: number; readonly probability?: number; readonly nbest?: readonly AnswerView[];
+  readonly margin?: number | null; readonly choice?: number; readonly ending?: string;
 }
 /** What the page's view "tasks" shows. */
-export interface PredictionsView { readonly model: TaskModelView; readonly predictions: readonly PredictedExample[]; readonly notes: readonly string[]; }
+export interface PredictionsView {
+  readonly model: TaskModelView; readonly predictions: readonly PredictedExample[]; readonly notes: readonly string[];
+}
 /** The model of a probe, as results name it */
 export interface ProbedModel {
   readonly name: string; readonly family: string; readonly task: string;
-  readonly problem_type: "single_label_classification" | "multi_label_classification" | "regression"; readonly num_layers: number; readonly num_heads: number;
-  readonly labels: readonly string[];
+  readonly problem_type: "single_label_classification" | "multi_label_classification" | "regression";
+  readonly num_layers: number; readonly num_heads: number; readonly labels: readonly string[];
 }
 /** How much of a stage is done */
-export interface Progress { readonly type: "progress"; readonly stage: string; readonly done: number; readonly total: number | null; readonly unit: string; }
-export interface ProsePart { readonly kind: "prose"; readonly name: string; readonly heading: string; readonly text: string; }
+export interface Progress {
+  readonly type: "progress"; readonly stage: string; readonly done: number; readonly total: number | null;
+  readonly unit: string;
+}
+export interface ProsePart {
+  readonly kind: "prose"; readonly name: string; readonly heading: string; readonly text: string;
+}
 export interface QueryResult { readonly query: string; readonly hits: readonly Hit[]; }
 /** A paper or an article of the reading list. */
-export interface ReadingEntry { readonly authors: string; readonly title: string; readonly year: number; readonly arxiv: string; readonly venue: string; }
+export interface ReadingEntry {
+  readonly authors: string; readonly title: string; readonly year: number; readonly arxiv: string;
+  readonly venue: string;
+}
 /** In percent: `folds` has the accuracy on each fold of a cross-validation, `mean` and `deviation` are over them */
 export interface RegressionScore {
-  readonly train: number; readonly test: number; readonly accuracy: number; readonly guess: number; readonly mean: number; readonly deviation: number;
-  readonly folds: readonly number[];
+  readonly train: number; readonly test: number; readonly accuracy: number; readonly guess: number;
+  readonly mean: number; readonly deviation: number; readonly folds: readonly number[];
 }
 /** Predictions with a confidence in (low, high]: their mean confidence, and how many were right. */
 export interface ReliabilityBin {
-  readonly low: number; readonly high: number; readonly count: number; readonly confidence: number | null; readonly accuracy: number | null;
+  readonly low: number; readonly high: number; readonly count: number; readonly confidence: number | null;
+  readonly accuracy: number | null;
 }
 /** Differences, predicted minus true: their mean and quantiles, such as "0.05". */
 export interface Residuals { readonly mean: number; readonly quantiles: Readonly<Record<string, number>>; }
@@ -427,62 +539,76 @@ export interface Residuals { readonly mean: number; readonly quantiles: Readonly
 export interface RevealedAnswer { readonly choice: number; readonly explanation: string; }
 /** Scores of entities by one of nervaluate's schemes. */
 export interface SchemeScores {
-  readonly scheme: string; readonly correct: number; readonly incorrect: number; readonly partial: number; readonly missed: number; readonly spurious: number;
-  readonly precision: number; readonly recall: number; readonly f1: number;
+  readonly scheme: string; readonly correct: number; readonly incorrect: number; readonly partial: number;
+  readonly missed: number; readonly spurious: number; readonly precision: number; readonly recall: number;
+  readonly f1: number;
 }
 /** Hits of every query. */
 export interface SearchResult {
-  readonly source: string; readonly rows: number; readonly model: string; readonly method: string; readonly approximate: boolean;
-  readonly rerank: string | null; readonly results: readonly QueryResult[];
+  readonly source: string; readonly rows: number; readonly model: string; readonly method: string;
+  readonly approximate: boolean; readonly rerank: string | null; readonly results: readonly QueryResult[];
 }
 /** A heading with its blocks. */
 export interface Section {
   readonly kind: "section"; readonly heading: string;
-  readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | PatchSequence | FigureRow | Section)[];
+  readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram |
+    PatchSequence | FigureRow | Section)[];
 }
 /** The page's data of one model: its planes and similarities by layer. */
 export interface SensesView {
-  readonly pieces: readonly (readonly string[])[]; readonly planes: readonly Plane[]; readonly model: string; readonly word: string;
-  readonly texts: readonly string[]; readonly spans: readonly (readonly [number, number])[]; readonly similarity: readonly (readonly (readonly number[])[])[];
-  readonly notes: readonly string[];
+  readonly pieces: readonly (readonly string[])[]; readonly planes: readonly Plane[]; readonly model: string;
+  readonly word: string; readonly texts: readonly string[]; readonly spans: readonly (readonly [number, number])[];
+  readonly similarity: readonly (readonly (readonly number[])[])[]; readonly notes: readonly string[];
 }
-export interface Sentence { readonly text: string; readonly label: string | null; readonly point: readonly number[]; readonly neighbors: readonly Neighbor[]; }
+export interface Sentence {
+  readonly text: string; readonly label: string | null; readonly point: readonly number[];
+  readonly neighbors: readonly Neighbor[];
+}
 /** `label` is None for all sentences if no text has one. */
 export interface SentenceMap {
-  readonly model: string; readonly layer: number | string; readonly pooling: string; readonly width: number; readonly total: number; readonly seed: number;
-  readonly cut: number; readonly projection: "pca" | "tsne" | "umap"; readonly explained: readonly number[]; readonly sentences: readonly Sentence[];
-  readonly notes: readonly string[];
+  readonly model: string; readonly layer: number | string; readonly pooling: string; readonly width: number;
+  readonly total: number; readonly seed: number; readonly cut: number; readonly projection: "pca" | "tsne" | "umap";
+  readonly explained: readonly number[]; readonly sentences: readonly Sentence[]; readonly notes: readonly string[];
 }
-export interface SentenceView { readonly text: string; readonly model: string; readonly total: number; readonly values: string; }
+export interface SentenceView {
+  readonly text: string; readonly model: string; readonly total: number; readonly values: string;
+}
 /** `picture` is a data URI of the image as the model reads it, resized and cropped. */
 export interface SimilarityView {
-  readonly model: string; readonly image: string; readonly texts: readonly TextSimilarity[]; readonly truncated: number; readonly picture: string;
+  readonly model: string; readonly image: string; readonly texts: readonly TextSimilarity[]; readonly truncated: number;
+  readonly picture: string;
 }
 /** The differences of two pairs, by their indices, against each other. */
 export interface SquareView { readonly across: number; readonly up: number; readonly axes: ChartAxes; }
 export interface Story {
   readonly title: string;
-  readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | PatchSequence | FigureRow | Section)[];
+  readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram |
+    PatchSequence | FigureRow | Section)[];
 }
 /** A table whose first column names the rows */
 export interface StoryTable {
-  readonly kind: "table"; readonly headers: readonly string[]; readonly rows: readonly (readonly string[])[]; readonly caption: string;
-  readonly text_columns: readonly number[];
+  readonly kind: "table"; readonly headers: readonly string[]; readonly rows: readonly (readonly string[])[];
+  readonly caption: string; readonly text_columns: readonly number[];
 }
 /** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
-export interface SubwordTokens { readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[]; }
+export interface SubwordTokens {
+  readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[];
+}
 export interface SweepView {
-  readonly kind: "sweep"; readonly warning: string; readonly values: "log-probabilities" | "logits"; readonly numbers: readonly number[];
-  readonly labels: readonly string[]; readonly caption: string; readonly tokens: readonly string[]; readonly series: string;
+  readonly kind: "sweep"; readonly warning: string; readonly values: "log-probabilities" | "logits";
+  readonly numbers: readonly number[]; readonly labels: readonly string[]; readonly caption: string;
+  readonly tokens: readonly string[]; readonly series: string;
 }
 /** The fine-tuned model */
 export interface TaskModelView {
-  readonly name: string; readonly family: string; readonly task: string; readonly labels: readonly string[]; readonly several: boolean;
+  readonly name: string; readonly family: string; readonly task: string; readonly labels: readonly string[];
+  readonly several: boolean;
 }
 /** `data` is float16 in base64 */
 export interface TensorView {
-  readonly shape: readonly number[]; readonly rows: string | null; readonly columns: string | null; readonly data: string | null;
-  readonly values: readonly number[] | null; readonly words: readonly (readonly (readonly [string, number])[])[] | null;
+  readonly shape: readonly number[]; readonly rows: string | null; readonly columns: string | null;
+  readonly data: string | null; readonly values: readonly number[] | null;
+  readonly words: readonly (readonly (readonly [string, number])[])[] | null;
 }
 /** Text as it is generated. */
 export interface TextPiece { readonly type: "text"; readonly text: string; }
@@ -490,29 +616,39 @@ export interface TextPiece { readonly type: "text"; readonly text: string; }
 export interface TextSimilarity { readonly text: string; readonly probability: number; readonly cosine: number; }
 /** Precision, recall and F1 of a label that is predicted where its probability is at least a threshold. */
 export interface ThresholdCurve {
-  readonly label: string; readonly n: number; readonly positives: number; readonly thresholds: readonly number[]; readonly true_positives: readonly number[];
-  readonly false_positives: readonly number[]; readonly precision: readonly number[]; readonly recall: readonly number[]; readonly f1: readonly number[];
-  readonly best_threshold: number; readonly best_f1: number; readonly roc_auc: number | null; readonly average_precision: number | null;
+  readonly label: string; readonly n: number; readonly positives: number; readonly thresholds: readonly number[];
+  readonly true_positives: readonly number[]; readonly false_positives: readonly number[];
+  readonly precision: readonly number[]; readonly recall: readonly number[]; readonly f1: readonly number[];
+  readonly best_threshold: number; readonly best_f1: number; readonly roc_auc: number | null;
+  readonly average_precision: number | null;
 }
 /** One predicted position: the right token (None at a blank), its probability, and the likeliest tokens. */
-export interface TokenPrediction { readonly token: string | null; readonly probability: number | null; readonly best: readonly (readonly [string, number])[]; }
+export interface TokenPrediction {
+  readonly token: string | null; readonly probability: number | null;
+  readonly best: readonly (readonly [string, number])[];
+}
 export interface TokenProbability { readonly token: string; readonly probability: number; }
 /** `source` is the model or the vocabulary file */
 export interface TokenizeResult {
-  readonly source: string; readonly vocab_size: number; readonly max_length: number | null; readonly num_texts: number; readonly num_tokens: number;
-  readonly longest: number; readonly longest_text: number; readonly unknown: number; readonly texts: readonly TokenizedText[];
+  readonly source: string; readonly vocab_size: number; readonly max_length: number | null; readonly num_texts: number;
+  readonly num_tokens: number; readonly longest: number; readonly longest_text: number; readonly unknown: number;
+  readonly texts: readonly TokenizedText[];
 }
 /** `embeddings`: what a model adds up for each token, the sum, and what the first layer receives */
 export interface TokenizedText {
-  readonly text: string; readonly pair: string | null; readonly tokens: readonly InputToken[]; readonly embeddings: readonly EmbeddingRow[];
+  readonly text: string; readonly pair: string | null; readonly tokens: readonly InputToken[];
+  readonly embeddings: readonly EmbeddingRow[];
 }
 /** A candidate for the next token of a prefix. */
 export interface TraceCandidate {
   readonly token: number; readonly text: string; readonly log_probability: number | null; readonly total: number | null;
-  readonly fate: "kept" | "ended" | "cut" | "passed"; readonly by?: string; readonly child?: number; readonly chance?: number;
+  readonly fate: "kept" | "ended" | "cut" | "passed"; readonly by?: string; readonly child?: number;
+  readonly chance?: number;
 }
 /** The continuations of a prefix: the likeliest `top` tokens, the first removed by filters, and the choice. */
-export interface TraceChoice { readonly node: number; readonly candidates: readonly TraceCandidate[]; readonly cut: readonly FilterCut[]; }
+export interface TraceChoice {
+  readonly node: number; readonly candidates: readonly TraceCandidate[]; readonly cut: readonly FilterCut[];
+}
 /** `about` is what the caller knows: the prompt, the model, the settings. */
 export interface TraceDocument {
   readonly format: "regard trace"; readonly version: number; readonly method: "beam" | "sample"; readonly top: number;
@@ -520,44 +656,53 @@ export interface TraceDocument {
 }
 /** A text that was found: the node it ends in, and its tokens without the end token. */
 export interface TraceResult {
-  readonly node: number; readonly tokens: readonly number[]; readonly text: string; readonly log_probability: number | null; readonly score: number | null;
-  readonly finished: boolean;
+  readonly node: number; readonly tokens: readonly number[]; readonly text: string;
+  readonly log_probability: number | null; readonly score: number | null; readonly finished: boolean;
 }
 /** `row`: from 0, or as given to `Trace.set_row_numbers`. */
 export interface TraceRow {
-  readonly row: number; readonly steps: readonly TraceStep[]; readonly left: readonly number[]; readonly results: readonly TraceResult[];
+  readonly row: number; readonly steps: readonly TraceStep[]; readonly left: readonly number[];
+  readonly results: readonly TraceResult[];
 }
 /** `died`: prefixes without a continuation. */
-export interface TraceStep { readonly step: number; readonly choices: readonly TraceChoice[]; readonly died: readonly number[]; }
+export interface TraceStep {
+  readonly step: number; readonly choices: readonly TraceChoice[]; readonly died: readonly number[];
+}
 /** What the page's form offers, and the current job. */
 export interface TrainingOptions {
-  readonly job: TrainingStatus | null; readonly tasks: Readonly<Record<string, string>>; readonly folder: string; readonly builtin_examples: number;
-  readonly builtin_labels: readonly string[];
+  readonly job: TrainingStatus | null; readonly tasks: Readonly<Record<string, string>>; readonly folder: string;
+  readonly builtin_examples: number; readonly builtin_labels: readonly string[];
 }
 /** The progress of a job. */
 export interface TrainingStatus {
-  readonly state: "running" | "done" | "failed" | "cancelled"; readonly stopping: boolean; readonly error: string; readonly task: string; readonly data: string;
-  readonly model: string; readonly output: string; readonly command: string; readonly step: number; readonly steps: number; readonly epoch: number;
-  readonly epochs: number; readonly steps_per_second: number; readonly seconds_left: number | null; readonly seconds: number; readonly loss: number | null;
-  readonly scores: Readonly<Record<string, number>>; readonly curve: readonly CurvePoint[]; readonly messages: readonly string[];
+  readonly state: "running" | "done" | "failed" | "cancelled"; readonly stopping: boolean; readonly error: string;
+  readonly task: string; readonly data: string; readonly model: string; readonly output: string;
+  readonly command: string; readonly step: number; readonly steps: number; readonly epoch: number;
+  readonly epochs: number; readonly steps_per_second: number; readonly seconds_left: number | null;
+  readonly seconds: number; readonly loss: number | null; readonly scores: Readonly<Record<string, number>>;
+  readonly curve: readonly CurvePoint[]; readonly messages: readonly string[];
 }
 /** A text and its hypotheses, best first */
 export interface TranslationSteps {
-  readonly model: TranslatorView; readonly text: string; readonly forced: boolean; readonly time_steps_read: number; readonly source: SubwordTokens;
-  readonly hypotheses: readonly DecodedHypothesis[]; readonly encoder: EncoderStates | null; readonly alignment_heads: AlignmentHeadsView | null;
+  readonly model: TranslatorView; readonly text: string; readonly forced: boolean; readonly time_steps_read: number;
+  readonly source: SubwordTokens; readonly hypotheses: readonly DecodedHypothesis[];
+  readonly encoder: EncoderStates | null; readonly alignment_heads: AlignmentHeadsView | null;
   readonly notes: readonly string[];
 }
 export interface TranslatorView {
-  readonly name: string; readonly kind: string; readonly recurrent: boolean; readonly score: string; readonly recipe: string | null; readonly width: number;
-  readonly layers: number; readonly heads: number;
+  readonly name: string; readonly kind: string; readonly recurrent: boolean; readonly score: string;
+  readonly recipe: string | null; readonly width: number; readonly layers: number; readonly heads: number;
 }
 /** A verb's view: `payload` is the data of its page and `text` its text in the terminal, null until computed. */
 export interface ViewPart {
   readonly kind: "view"; readonly name: string; readonly title: string; readonly slow: boolean; readonly verb: string;
-  readonly arguments: Readonly<Record<string, unknown>>; readonly route: Readonly<Record<string, string>>; readonly command_line: string;
-  readonly python_code: string; readonly payload: Readonly<Record<string, unknown>> | null; readonly text: string | null;
+  readonly arguments: Readonly<Record<string, unknown>>; readonly route: Readonly<Record<string, string>>;
+  readonly command_line: string; readonly python_code: string;
+  readonly payload: Readonly<Record<string, unknown>> | null; readonly text: string | null;
 }
-export interface ViewedModel { readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; }
+export interface ViewedModel {
+  readonly name: string; readonly family: string; readonly depth: number; readonly heads: number;
+}
 export interface Verbs {
   readonly tokenize: TokenizeResult;
   readonly search: SearchResult;

@@ -127,7 +127,10 @@ export interface View<P extends Payload = Payload> {
   /** Four to six. */
   readonly examples?: readonly Example[];
   readonly travels?: Travel;
-  /** A small picture of what the view shows: the content of an SVG element of 96 x 60, in `currentColor` and the CSS variables. */
+  /**
+   * A small picture of what the view shows: the content of an SVG element of 96 x 60, in `currentColor` and the CSS
+   * variables.
+   */
   Thumbnail?(): ComponentChildren;
   /** The result in one sentence, the headline above it; it names the model. Empty if there is nothing to say. */
   finding?(payload: P, route: Route): string;
@@ -160,5 +163,7 @@ export interface View<P extends Payload = Payload> {
 /** The views of each group that has some. */
 export function groupViews(views: readonly View[]): readonly (readonly [Group, readonly View[]])[] {
   const names = Object.keys(GROUPS) as Group[];
-  return names.map((group) => [group, views.filter((view) => (view.group ?? "inside") === group)] as const).filter(([, list]) => list.length);
+  return names
+    .map((group) => [group, views.filter((view) => (view.group ?? "inside") === group)] as const)
+    .filter(([, list]) => list.length);
 }

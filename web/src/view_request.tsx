@@ -6,7 +6,7 @@ import { ViewWithExports } from "./export_panel";
 import { Examples, Form } from "./form";
 import { defaultModel, takesImages, Unsuited } from "./models";
 import { currentRoute, formatRoute, frameOf, navigate, type Route, withoutEmpty } from "./route";
-import { remember, routeWith, shared, type Shared, sharedBy, startParameters } from "./travel";
+import { remember, routeWith, type Shared, shared, sharedBy, startParameters } from "./travel";
 import type { ModelState } from "./types";
 import type { Arguments, Payload, View } from "./view";
 
@@ -28,7 +28,8 @@ export function ViewRequest({ view, views, models }: Props) {
   const { parameters } = route;
   const frame = frameOf(route);
   const initial = useRef(""); // stays once set: a new model must not replace the one in use
-  if (!models.some((one) => one.name === initial.current && one.state === "ready")) initial.current = defaultModel(view, models);
+  if (!models.some((one) => one.name === initial.current && one.state === "ready"))
+    initial.current = defaultModel(view, models);
   const name = parameters["model"] ?? initial.current;
   const args = useArguments(view, name, parameters);
   const model = models.find((one) => one.name === name);
@@ -50,7 +51,9 @@ export function ViewRequest({ view, views, models }: Props) {
     const controller = new AbortController();
     const { signal } = controller;
     const show = (payload: Payload) => signal.aborted || setResult({ payload, args });
-    const onEvent = (event: VerbEvent) => event.type === "progress" && setProgress(`${event.stage}: ${event.done}${event.total === null ? "" : ` of ${event.total}`} ${event.unit} …`);
+    const onEvent = (event: VerbEvent) =>
+      event.type === "progress" &&
+      setProgress(`${event.stage}: ${event.done}${event.total === null ? "" : ` of ${event.total}`} ${event.unit} …`);
     const request = () => runVerb(view.verb!, view.toRequest?.(args, takesImages(model)) ?? args, onEvent, signal);
     (view.load ? view.load(args, show, signal) : request())
       .then(show, (problem: Error) => signal.aborted || setError(problem.message))
@@ -63,15 +66,28 @@ export function ViewRequest({ view, views, models }: Props) {
     // Layer, head and the like stay; a selected token belonged to the old text.
     const { lock: _, token: __, ...kept } = currentRoute.get().parameters;
     const first = view.fields[0]?.name ?? "model";
-    navigate({ view: view.name, parameters: { ...withoutEmpty({ ...kept, ...next }), [first]: next[first] ?? "" } }, { push: true });
+    navigate(
+      { view: view.name, parameters: { ...withoutEmpty({ ...kept, ...next }), [first]: next[first] ?? "" } },
+      { push: true },
+    );
     setSubmission(submission + 1);
   };
   const busy = ready ? !error && result?.args !== args : loading;
-  const status = needsImage ? `${name} takes images: choose one.` : incomplete && !unsuited ? incomplete.required : !busy ? "" : loading ? `Waiting for ${name} …` : progress || "Computing …";
+  const status = needsImage
+    ? `${name} takes images: choose one.`
+    : incomplete && !unsuited
+      ? incomplete.required
+      : !busy
+        ? ""
+        : loading
+          ? `Waiting for ${name} …`
+          : progress || "Computing …";
   const { Below } = view;
   return (
     <>
-      {frame === "full" && (!view.ownForm || error) && <Form view={view} models={models} args={args} submit={submit} error={error} />}
+      {frame === "full" && (!view.ownForm || error) && (
+        <Form view={view} models={models} args={args} submit={submit} error={error} />
+      )}
       {frame !== "full" && <ErrorMessage text={error} />}
       {frame === "full" && <Examples view={view} models={models} args={args} />}
       <p role="status" class="muted busy">
@@ -81,7 +97,9 @@ export function ViewRequest({ view, views, models }: Props) {
       {result && (
         <div class="result" aria-busy={busy}>
           <ViewWithExports view={view} payload={result.payload} args={result.args} frame={frame} />
-          {frame === "full" && share && <SeeAlso views={views.filter((one) => one !== view)} share={share} models={models} />}
+          {frame === "full" && share && (
+            <SeeAlso views={views.filter((one) => one !== view)} share={share} models={models} />
+          )}
         </div>
       )}
       {frame === "full" && Below && !busy && <Below payload={result?.payload ?? null} args={args} model={model} />}
@@ -97,10 +115,20 @@ function useArguments(view: View, model: string, parameters: Readonly<Record<str
   return useMemo(() => values, [view, JSON.stringify(values)]);
 }
 
-/** Keeps what the user chose for the other views, once there is a result. What a view starts with is not the user's choice. */
-function useSharing(view: View, route: Route, share: Shared | null, done: boolean, models: readonly ModelState[]): void {
+/**
+ * Keeps what the user chose for the other views, once there is a result. What a view starts with is not the user's
+ * choice.
+ */
+function useSharing(
+  view: View,
+  route: Route,
+  share: Shared | null,
+  done: boolean,
+  models: readonly ModelState[],
+): void {
   const start = startParameters(view, models);
-  const chosen = done && share !== null && Object.entries(route.parameters).some(([name, value]) => start[name] !== value);
+  const chosen =
+    done && share !== null && Object.entries(route.parameters).some(([name, value]) => start[name] !== value);
   useEffect(() => {
     if (chosen) shared.set(share);
   }, [chosen, JSON.stringify(share)]);

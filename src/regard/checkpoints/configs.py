@@ -47,9 +47,7 @@ def parse_config(document: Mapping[str, object], path: Path) -> Any:
     family = _find_family(document.get("model_type"), path)
     if family.file_format is not None:
         return parse_fields(document, family, family.file_format, path)
-    names = {f.name for f in dataclasses.fields(family.config_class)}
-    native = {key: value for key, value in document.items() if key not in ("model_type", "dtype")}
-    fields = {key if key in names else family.earlier_keys.get(key, key): value for key, value in native.items()}
+    fields = {key: value for key, value in document.items() if key not in ("model_type", "dtype")}
     return _validated(fields, family, {}, path)
 
 
@@ -227,9 +225,9 @@ def _check(config: Any, path: Path, theirs: Mapping[str, str]) -> None:
         raise InputError(f"{path}: decoder_start_token_id is {start}, but the last token id is {words - 1}")
 
 
-def write_config(config: Any, *, heads: Collection[str], dtype: str) -> dict[str, object]:
+def write_config(config: Any, *, output_heads: Collection[str], dtype: str) -> dict[str, object]:
     """Return the config.json of a model; raise InputError for a config that the format cannot express."""
-    document = _document(config, heads=heads, dtype=dtype)
+    document = _document(config, output_heads=output_heads, dtype=dtype)
     again = dataclasses.asdict(parse_config(document, Path("config.json")))
     lost = [f"{name} {value!r}" for name, value in dataclasses.asdict(config).items() if again[name] != value]
     if lost:
@@ -239,7 +237,7 @@ def write_config(config: Any, *, heads: Collection[str], dtype: str) -> dict[str
     return document
 
 
-def _document(config: Any, *, heads: Collection[str], dtype: str) -> dict[str, Any]:
+def _document(config: Any, *, output_heads: Collection[str], dtype: str) -> dict[str, Any]:
     fields: dict[str, Any] = dataclasses.asdict(config)
     name = fields.pop("family")
     file = get_family(name).file_format
@@ -247,7 +245,7 @@ def _document(config: Any, *, heads: Collection[str], dtype: str) -> dict[str, A
         return {"model_type": NATIVE + name, "dtype": dtype, **fields}
     names = {ours: theirs for theirs, ours in reversed(TRANSFORMERS_ACTIVATIONS.items())}
     values = {**fields, **{field: names[fields[field]] for field in _activations(fields)}}
-    model_type, architecture = file.model_type or name, file.architecture(heads)
+    model_type, architecture = file.model_type or name, file.architecture(output_heads)
     document: dict[str, Any] = {"model_type": model_type, "dtype": dtype, "architectures": [architecture]}
     for ours, key in file.keys.items():
         section, last = document, key

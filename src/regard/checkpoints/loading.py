@@ -125,13 +125,13 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
         )
     names = fitted(names, tensors)
     tensors = tidied(names, tensors)
-    heads = heads_in(names, get_family(config.family).heads, tensors)
+    output_heads = heads_in(names, get_family(config.family).output_heads, tensors)
     try:
         with torch.device("meta"), SkipInit():  # allocates nothing: every weight comes from the file
-            model = build(config, heads=heads)
+            model = build(config, output_heads=output_heads)
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{path}: {error}") from error
-    table = _table(names, config, heads, model)
+    table = _table(names, config, output_heads, model)
     unused = _compare(names, table, tensors=tensors, wanted=model.state_dict(), path=path)
     if unused and gguf is not None:
         raise InputError(
@@ -164,9 +164,9 @@ def write_model(
     config: Any = getattr(model, "config", None)
     if getattr(config, "family", None) not in family_names():
         raise InputError(f"{folder}: a {type(model).__name__} cannot be saved; expected a model of regard.models")
-    heads = heads_of(model)
+    output_heads = heads_of(model)
     names, state = names_of(config), model.state_dict()
-    table = _table(names, config, heads, model)
+    table = _table(names, config, output_heads, model)
     if lost := sorted(state.keys() - table.keys()):
         title = describe_family(config.family)
         raise InputError(f"{folder}: not written: the format of {title} cannot store {_some(lost)}")
@@ -185,17 +185,17 @@ def config_file(model: nn.Module, about: Mapping[str, object] | None = None) -> 
     """The config.json of a model of `regard.models`; `about` are additional keys."""
     config: Any = model.config
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    return json_bytes({**write_config(config, heads=heads_of(model), dtype=dtype), **(about or {})})
+    return json_bytes({**write_config(config, output_heads=heads_of(model), dtype=dtype), **(about or {})})
 
 
 def heads_of(model: nn.Module) -> list[str]:
     """The heads that a model has."""
     config: Any = model.config
-    return [head for head in get_family(config.family).heads if getattr(model, head, None) is not None]
+    return [head for head in get_family(config.family).output_heads if getattr(model, head, None) is not None]
 
 
-def _table(names: TensorNames, config: Any, heads: list[str], model: nn.Module) -> dict[str, tuple[str, ...]]:
-    return entries(names, config, heads) if names.base else {name: (name,) for name in model.state_dict()}
+def _table(names: TensorNames, config: Any, output_heads: list[str], model: nn.Module) -> dict[str, tuple[str, ...]]:
+    return entries(names, config, output_heads) if names.base else {name: (name,) for name in model.state_dict()}
 
 
 def _compare(
@@ -272,28 +272,30 @@ def names_of(config: Any) -> TensorNames:
     family = get_family(config.family)
     if family.file_format is not None:
         return family.file_format.tensor_names(config)
-    return TensorNames(heads={head: {f"{head}.{{p}}": f"{head}.{{p}}"} for head in family.heads})
+    return TensorNames(output_heads={head: {f"{head}.{{p}}": f"{head}.{{p}}"} for head in family.output_heads})
 
 
-def entries(names: TensorNames, config: Any, heads: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def entries(names: TensorNames, config: Any, output_heads: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return the complete table for one model: our name -> their names, for every layer."""
     table = _expand(names.base, "", names.prefix)
     for (ours, theirs), layer in names.layers.items():
         for i in range(_depth(config, ours)):
             table |= _expand(layer, f"{ours}.{i}.", f"{names.prefix}{theirs}.{i}.")
-    for head in heads:
+    for head in output_heads:
         table |= _head(names, head)
     return table
 
 
-def heads_in(names: TensorNames, heads: Iterable[str], tensors: Mapping[str, Tensor]) -> list[str]:
-    """Return the `heads` of which a file has at least one tensor that a fine-tuned model does not have."""
+def heads_in(names: TensorNames, output_heads: Iterable[str], tensors: Mapping[str, Tensor]) -> list[str]:
+    """Return the `output_heads` of which a file has at least one tensor that a fine-tuned model does not have."""
     found = {name for name in tensors if not re.fullmatch(names.shared, name)}
-    return [head for head in heads if any(not found.isdisjoint(theirs) for theirs in _head(names, head).values())]
+    return [
+        head for head in output_heads if any(not found.isdisjoint(theirs) for theirs in _head(names, head).values())
+    ]
 
 
 def _head(names: TensorNames, head: str) -> dict[str, tuple[str, ...]]:
-    table = _expand(names.heads[head], "", "")
+    table = _expand(names.output_heads[head], "", "")
     return {ours: tuple(name.replace("{base}", names.prefix) for name in theirs) for ours, theirs in table.items()}
 
 

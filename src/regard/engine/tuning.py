@@ -145,7 +145,7 @@ def _shape(block: Block) -> str:
 
 
 def _width(block: Block) -> int:
-    norm: Any = block.fed.norm
+    norm: Any = block.ffn_residual.norm
     return int(norm.weight.shape[0])
 
 

@@ -24,6 +24,10 @@ SHA256 = re.compile(r"sha256:[0-9a-f]{64}")
 TOKEN = re.compile(r'(?s)"(?:[^"\\]|\\.)*+"?|[^\s,:\[\]{}"]+')
 
 
+class NoChecksum(InputError):
+    """A JSON document without a checksum of its own, so Regard did not write it."""
+
+
 class _Refused(Exception):
     """JSON that Python accepts and Regard does not; `token` is the text to locate."""
 
@@ -34,28 +38,29 @@ class _Refused(Exception):
 
 def read_json(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> dict[str, object]:
     """Read a JSON object from a file of at most `limit` bytes; repeated keys and non-finite numbers are refused."""
-    value = read_json_value(path, limit=limit)
-    if not isinstance(value, dict):
-        raise InputError(f"{path}:1:1: expected a JSON object {{...}}, found {json.dumps(value)[:20]}")
-    return value
+    return _expect_object(read_json_value(path, limit=limit), path)
 
 
 def read_json_value(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> object:
     """Like `read_json`, for a file that may contain any JSON value."""
-    path = Path(path)
-    text = _read_text(path, limit=limit)
+    return parse_json(_read(Path(path), limit=limit), name=path)
+
+
+def parse_json(data: bytes, *, name: object) -> object:
+    """Parse the content of a file with any JSON value; errors have its name."""
+    text = _decode(data, name)
     try:
         value: object = json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
     except json.JSONDecodeError as error:
         raise InputError(
-            f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}; fix it, or download or copy it again"
+            f"{name}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}; fix it, or download or copy it again"
         ) from error
     except _Refused as error:
-        raise InputError(f"{path}{_location(text, error.token)}: {error}; fix it there") from None
+        raise InputError(f"{name}{_location(text, error.token)}: {error}; fix it there") from None
     except RecursionError:
-        raise InputError(f"{path}: refused: its brackets are nested too deeply for a model file") from None
+        raise InputError(f"{name}: refused: its brackets are nested too deeply for a model file") from None
     except (ValueError, MemoryError) as error:
-        raise InputError(f"{path}: refused: {error or 'it needs too much memory'}") from None
+        raise InputError(f"{name}: refused: {error or 'it needs too much memory'}") from None
     return value
 
 
@@ -84,16 +89,19 @@ def with_checksum(document: Mapping[str, object]) -> dict[str, object]:
 
 
 def read_checked_json(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> dict[str, object]:
-    """Read a document written with `with_checksum`, or one without a checksum, as older versions wrote it.
+    """Read a document written with `with_checksum`. Raises InputError if the content does not match the checksum."""
+    return parse_checked_json(_read(Path(path), limit=limit), name=path)
 
-    Raises InputError if the content does not match the checksum.
-    """
-    document = read_json(path, limit=limit)
+
+def parse_checked_json(data: bytes, *, name: object) -> dict[str, object]:
+    """Like `read_checked_json`, of the content of a file."""
+    document = _expect_object(parse_json(data, name=name), name)
     checksum = document.pop(CHECKSUM, None)
     # If the key of the checksum is damaged, the checksum is still there under another key.
-    misnamed = checksum is None and any(isinstance(v, str) and SHA256.fullmatch(v) for v in document.values())
-    if misnamed or (checksum is not None and checksum != _checksum(document)):
-        raise InputError(f"{path} is damaged: its content does not match its checksum")
+    if checksum is None and not any(isinstance(v, str) and SHA256.fullmatch(v) for v in document.values()):
+        raise NoChecksum(f"{name} has no checksum: Regard did not write it")
+    if checksum != _checksum(document):
+        raise InputError(f"{name} is damaged: its content does not match its checksum")
     return document
 
 
@@ -101,7 +109,13 @@ def _checksum(document: Mapping[str, object]) -> str:
     return f"sha256:{hashlib.sha256(json_bytes(dict(document))).hexdigest()}"
 
 
-def _read_text(path: Path, *, limit: int) -> str:
+def _expect_object(value: object, name: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise InputError(f"{name}:1:1: expected a JSON object {{...}}, found {json.dumps(value)[:20]}")
+    return value
+
+
+def _read(path: Path, *, limit: int) -> bytes:
     if not path.is_file():
         raise InputError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}; expected a JSON file")
     try:
@@ -111,13 +125,17 @@ def _read_text(path: Path, *, limit: int) -> str:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(data) > limit:
         raise InputError(f"{path}: refused: larger than {limit:,} bytes, which is too large for such a file")
+    return data
+
+
+def _decode(data: bytes, name: object) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start]
         line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
         raise InputError(
-            f"{path}:{line}:{column}: byte {data[error.start]:#04x} is not UTF-8; save it as UTF-8"
+            f"{name}:{line}:{column}: byte {data[error.start]:#04x} is not UTF-8; save it as UTF-8"
         ) from None
 
 

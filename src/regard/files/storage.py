@@ -224,10 +224,13 @@ def upload(path: Path, address: Address) -> None:
 
 
 def remove(address: Address) -> None:
-    """Remove a file of an object store, or everything below a prefix; nothing happens if there is nothing."""
+    """Remove a file, or everything below a prefix of an object store; nothing happens if there is nothing."""
     location = _location(address)
     if location is None:
-        raise InputError(f"{address} is not on an object store; remove local files yourself")
+        try:
+            return local_path(address).unlink(missing_ok=True)
+        except OSError as error:
+            raise RegardError(f"{address} cannot be deleted ({error.strerror or error}); delete it") from error
     if "/" not in location.path:
         raise InputError(f"{location.address} is a whole bucket; name a folder in it")
     kind = _kind(location)

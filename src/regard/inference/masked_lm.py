@@ -71,7 +71,7 @@ class MaskedLM:
             )
         if tokenizer.mask_token_id is None:
             raise InputError(f"{purpose} needs a mask token, and this {family_name(model)} model's tokenizer has none")
-        return cls(model, model.masked, tokenizer, tokenizer.mask_token_id)
+        return cls(model, model.mlm_head, tokenizer, tokenizer.mask_token_id)
 
     @property
     def max_length(self) -> int:
@@ -89,7 +89,7 @@ class MaskedLM:
         assert isinstance(batch.layout, Packed)
         starts = batch.layout.starts.tolist()
         indices = torch.tensor([starts[row] + token for row, token in positions], device=batch.ids.device)
-        logits: Tensor = self.head(self.model(batch.ids, batch.layout, rows=indices))
+        logits: Tensor = self.head(self.model(batch.ids, batch.layout, output_positions=indices))
         return logits.float()
 
 
@@ -485,9 +485,9 @@ def predict_next_sentence(model: nn.Module, tokenizer: Tokenizer | None, first: 
         if not text.strip():
             raise InputError(f"expected two texts, but the {name} is empty")
     pair = tokens.encode(first, second, max_length=model.config.max_position_embeddings)
-    batch = collate([pair.ids]).to(model.next.weight.device)
+    batch = collate([pair.ids]).to(model.nsp_head.weight.device)
     segments = torch.tensor(pair.segments, device=batch.ids.device)
     with evaluation_mode(model):
         pooled = model.pooler(model(batch.ids, batch.layout, segments), batch.layout)
-        probability = model.next(pooled).float().softmax(-1)[0, 0]
+        probability = model.nsp_head(pooled).float().softmax(-1)[0, 0]
     return NextSentence(is_next=float(probability), cut=pair.num_truncated)

@@ -102,7 +102,7 @@ def _outline(config: Any) -> Any:
     from regard.models.family import build
 
     with torch.device("meta"), SkipInit():
-        return build(config, heads=())
+        return build(config, output_heads=())
 
 
 def _summary(

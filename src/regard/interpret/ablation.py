@@ -26,7 +26,7 @@ from regard.escaping import escape_controls
 from regard.inference.causal_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe, ProbedModel, TextProbe, probe_modes
 from regard.models.family import family_of
-from regard.nn.masks import Context, select_rows
+from regard.nn.masks import Context
 from regard.nn.recording import Site, ablate_heads, check_head, check_layer, record
 from regard.render.result import Result, Table, round_floats
 
@@ -356,9 +356,7 @@ def skip_layers(encoder: nn.Module, layers: Collection[int]) -> Iterator[None]:
     def return_input(module: object, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> Tensor:
         if threading.get_ident() != thread:
             return output
-        x, rows = inputs[0], Context.of(inputs[1]).rows
-        unchanged: Tensor = x if rows is None else select_rows(x, rows)
-        return unchanged
+        return Context.of(inputs[1]).select(inputs[0])
 
     with ExitStack() as hooks:
         for layer in layers:

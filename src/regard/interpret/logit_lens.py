@@ -184,7 +184,7 @@ def output_head(model: Any) -> Callable[[Tensor], Tensor]:
     if can(model, "causal-lm"):
         head: Callable[[Tensor], Tensor] = model.logits
     elif can(model, "masked-lm"):
-        head = model.masked
+        head = model.mlm_head
     else:
         raise InputError(
             f"a logit lens needs a model that predicts tokens from its last layer, a GPT or a BERT with its masked "

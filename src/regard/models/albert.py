@@ -32,7 +32,7 @@ class AlbertConfig(bert.BertConfig):
 class Albert(bert.Bert):
     """`model(ids, layout)` returns the last hidden state, as for `Bert`. Each layer of a group is the same module.
 
-    `model.next(pooled)` (B, 2) distinguishes two texts in their order from swapped ones.
+    `model.nsp_head(pooled)` (B, 2) distinguishes two texts in their order from swapped ones.
     """
 
     config: AlbertConfig
@@ -45,10 +45,10 @@ class Albert(bert.Bert):
 LAYER: Table = {
     "attention.project.{p}": qkv("attention.", ("query", "key", "value")),
     "attention.output.{p}": "attention.dense.{p}",
-    "attended.norm.{p}": "attention.LayerNorm.{p}",
+    "attention_residual.norm.{p}": "attention.LayerNorm.{p}",
     "ffn.inner.{p}": "ffn.{p}",
     "ffn.outer.{p}": "ffn_output.{p}",
-    "fed.norm.{p}": "full_layer_layer_norm.{p}",
+    "ffn_residual.norm.{p}": "full_layer_layer_norm.{p}",
 }
 
 
@@ -60,14 +60,14 @@ def tensor_names(config: AlbertConfig) -> TensorNames:
     return TensorNames(
         "albert.",
         base,
-        heads={
+        output_heads={
             "pooler": {"pooler.linear.{p}": "{base}pooler.{p}"},
-            "masked": {
-                "masked.linear.{p}": "predictions.dense.{p}",
-                "masked.norm.{p}": "predictions.LayerNorm.{p}",
-                "masked.bias": "predictions.bias",
+            "mlm_head": {
+                "mlm_head.linear.{p}": "predictions.dense.{p}",
+                "mlm_head.norm.{p}": "predictions.LayerNorm.{p}",
+                "mlm_head.bias": "predictions.bias",
             },
-            "next": {"next.{p}": "sop_classifier.classifier.{p}"},
+            "nsp_head": {"nsp_head.{p}": "sop_classifier.classifier.{p}"},
         },
         copies={"predictions.decoder.weight": bert.TOKENS, "predictions.decoder.bias": "predictions.bias"},
         buffers=r"(albert\.)?embeddings\.position_ids",
@@ -84,7 +84,7 @@ FAMILY = Family(
     config_class=AlbertConfig,
     capabilities=frozenset({"text-encoder", "masked-lm", "pooling", "segments", "fine-tuning"}),
     stacks=("encoder",),
-    heads=("pooler", "masked", "next"),
+    output_heads=("pooler", "mlm_head", "nsp_head"),
     checkpoints=(
         Checkpoint("albert/albert-base-v2", 11_813_810),
         Checkpoint("albert/albert-large-v2", 17_847_474, shape(1024, 24, 16)),

@@ -53,7 +53,7 @@ class Bart(EncoderDecoder):
 
     final_logits_bias: Tensor | None
 
-    def __init__(self, config: BartConfig, *, heads: Collection[str] = ()) -> None:
+    def __init__(self, config: BartConfig, *, output_heads: Collection[str] = ()) -> None:
         super().__init__()
         self.config, self.begin = config, config.decoder_start_token_id
         self.forced_first = config.forced_bos_token_id
@@ -80,7 +80,7 @@ class Bart(EncoderDecoder):
             (Block(decoder_layer(layer, config)) for _ in range(config.num_decoder_layers)),
             norm=layer.new_norm() if config.norm_first else None,
         )
-        bias = torch.zeros(1, config.vocab_size) if "final_logits_bias" in heads else None
+        bias = torch.zeros(1, config.vocab_size) if "final_logits_bias" in output_heads else None
         self.register_buffer("final_logits_bias", bias)
         normal_init(self)
 
@@ -112,10 +112,10 @@ def decoder_layer(layer: LayerConfig, config: Any) -> LayerConfig:
 ENCODER_LAYER: Table = {
     "attention.project.{p}": qkv("self_attn.", ("q_proj", "k_proj", "v_proj")),
     "attention.output.{p}": "self_attn.out_proj.{p}",
-    "attended.norm.{p}": "self_attn_layer_norm.{p}",
+    "attention_residual.norm.{p}": "self_attn_layer_norm.{p}",
     "ffn.inner.{p}": "fc1.{p}",
     "ffn.outer.{p}": "fc2.{p}",
-    "fed.norm.{p}": "final_layer_norm.{p}",
+    "ffn_residual.norm.{p}": "final_layer_norm.{p}",
 }
 DECODER_LAYER: Table = {
     **ENCODER_LAYER,
@@ -123,7 +123,7 @@ DECODER_LAYER: Table = {
     "cross.project.key.{p}": "encoder_attn.k_proj.{p}",
     "cross.project.value.{p}": "encoder_attn.v_proj.{p}",
     "cross.output.{p}": "encoder_attn.out_proj.{p}",
-    "crossed.norm.{p}": "encoder_attn_layer_norm.{p}",
+    "cross_residual.norm.{p}": "encoder_attn_layer_norm.{p}",
 }
 LAYERS: Mapping[tuple[str, str], Table] = {
     ("encoder.layers", "encoder.layers"): ENCODER_LAYER,
@@ -195,7 +195,7 @@ FAMILY = Family(
     config_class=BartConfig,
     capabilities=frozenset({"encoder-decoder", "text-generation"}),
     stacks=("encoder", "decoder"),
-    heads=("final_logits_bias",),
+    output_heads=("final_logits_bias",),
     checkpoints=(
         Checkpoint("facebook/bart-base", 139_420_416),
         Checkpoint("facebook/bart-large", 406_291_456, LARGE),
@@ -203,7 +203,7 @@ FAMILY = Family(
     ),
     file_format=FileFormat(
         KEYS,
-        lambda heads: "BartForConditionalGeneration",
+        lambda output_heads: "BartForConditionalGeneration",
         tensor_names,
         FIXED,
         read=read,

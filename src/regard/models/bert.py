@@ -116,28 +116,30 @@ class TextEncoder(nn.Module):
         layout: Layout | None = None,
         segments: Tensor | None = None,
         *,
-        rows: Tensor | None = None,
+        output_positions: Tensor | None = None,
     ) -> Tensor:
-        """Return the last hidden state, or (M, W) for `rows` (M,), indices into the flat batch."""
+        """Return the last hidden state, or (M, W) for `output_positions` (M,), indices into the flat batch."""
         layout = layout or Padded()
-        hidden: Tensor = self.encoder(self.embedding(ids, layout, segments), Context(layout, rows=rows))
+        hidden: Tensor = self.encoder(
+            self.embedding(ids, layout, segments), Context(layout, output_positions=output_positions)
+        )
         return hidden
 
 
 class Bert(TextEncoder):
     """`model(ids, layout)` returns the last hidden state (B, T, W), or (N, W) if packed.
 
-    The heads are modules: `model.masked(hidden)` (B, T, V), `model.pooler(hidden, layout)` (B, W) and
-    `model.next(pooled)` (B, 2), whose first logit stands for "B follows A".
+    The heads are modules: `model.mlm_head(hidden)` (B, T, V), `model.pooler(hidden, layout)` (B, W) and
+    `model.nsp_head(pooled)` (B, 2), whose first logit stands for "B follows A".
     """
 
-    def __init__(self, config: BertConfig, *, heads: Collection[str] | None = None) -> None:
+    def __init__(self, config: BertConfig, *, output_heads: Collection[str] | None = None) -> None:
         super().__init__()
         self.config = config
         family = get_family(config.family)
-        heads = family.heads if heads is None else heads
-        for head in heads:
-            check_choice("head", head, family.heads)
+        output_heads = family.output_heads if output_heads is None else output_heads
+        for head in output_heads:
+            check_choice("head", head, family.output_heads)
         layer = LayerConfig.of(config)
         width = config.embedding_size or config.hidden_size
         self.embedding = TextEmbedding(
@@ -150,14 +152,14 @@ class Bert(TextEncoder):
             project=None if config.embedding_size is None else nn.Linear(width, config.hidden_size),
         )
         self.encoder = Stack(self.new_layers(layer))
-        self.pooler = Pooler(config.hidden_size) if "pooler" in heads else None
-        self.masked = None
-        if "masked" in heads:
+        self.pooler = Pooler(config.hidden_size) if "pooler" in output_heads else None
+        self.mlm_head = None
+        if "mlm_head" in output_heads:
             activation = family.masked_activation or config.hidden_act
-            self.masked = MaskedLMHead(
+            self.mlm_head = MaskedLMHead(
                 config.hidden_size, self.embedding.tokens, eps=config.layer_norm_eps, activation=activation
             )
-        self.next = nn.Linear(config.hidden_size, 2) if "next" in heads else None
+        self.nsp_head = nn.Linear(config.hidden_size, 2) if "nsp_head" in output_heads else None
         normal_init(self)
         scaled_init(self.encoder.layers)
 
@@ -190,10 +192,10 @@ SEGMENTS: Table = {"embedding.segments.weight": "embeddings.token_type_embedding
 LAYER: Table = {
     "attention.project.{p}": qkv("attention.self.", ("query", "key", "value")),
     "attention.output.{p}": "attention.output.dense.{p}",
-    "attended.norm.{p}": "attention.output.LayerNorm.{p}",
+    "attention_residual.norm.{p}": "attention.output.LayerNorm.{p}",
     "ffn.inner.{p}": "intermediate.dense.{p}",
     "ffn.outer.{p}": "output.dense.{p}",
-    "fed.norm.{p}": "output.LayerNorm.{p}",
+    "ffn_residual.norm.{p}": "output.LayerNorm.{p}",
 }
 POOLER: Table = {"pooler.linear.{p}": "{base}pooler.dense.{p}"}
 TOKENS = "{base}embeddings.word_embeddings.weight"
@@ -203,12 +205,12 @@ NAMES = TensorNames(
     {("encoder.layers", "encoder.layer"): LAYER},
     {
         "pooler": POOLER,
-        "masked": {
-            "masked.linear.{p}": "cls.predictions.transform.dense.{p}",
-            "masked.norm.{p}": "cls.predictions.transform.LayerNorm.{p}",
-            "masked.bias": "cls.predictions.bias",
+        "mlm_head": {
+            "mlm_head.linear.{p}": "cls.predictions.transform.dense.{p}",
+            "mlm_head.norm.{p}": "cls.predictions.transform.LayerNorm.{p}",
+            "mlm_head.bias": "cls.predictions.bias",
         },
-        "next": {"next.{p}": "cls.seq_relationship.{p}"},
+        "nsp_head": {"nsp_head.{p}": "cls.seq_relationship.{p}"},
     },
     copies={"cls.predictions.decoder.weight": TOKENS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
     buffers=r"(bert\.)?embeddings\.position_ids",
@@ -218,10 +220,10 @@ NAMES = TensorNames(
 def architectures(prefix: str) -> Callable[[Collection[str]], str]:
     """Return a function from heads to the class name in transformers."""
 
-    def architecture(heads: Collection[str]) -> str:
-        if "next" in heads:
-            return prefix + ("ForPreTraining" if "masked" in heads else "ForNextSentencePrediction")
-        return prefix + ("ForMaskedLM" if "masked" in heads else "Model")
+    def architecture(output_heads: Collection[str]) -> str:
+        if "nsp_head" in output_heads:
+            return prefix + ("ForPreTraining" if "mlm_head" in output_heads else "ForNextSentencePrediction")
+        return prefix + ("ForMaskedLM" if "mlm_head" in output_heads else "Model")
 
     return architecture
 
@@ -242,7 +244,7 @@ FAMILY = Family(
     config_class=BertConfig,
     capabilities=frozenset({"text-encoder", "masked-lm", "next-sentence", "pooling", "segments", "fine-tuning"}),
     stacks=("encoder",),
-    heads=("pooler", "masked", "next"),
+    output_heads=("pooler", "mlm_head", "nsp_head"),
     checkpoints=(
         Checkpoint("google-bert/bert-base-uncased", 110_106_428),
         Checkpoint("google-bert/bert-large-uncased", 336_226_108, shape(1024, 24, 16)),

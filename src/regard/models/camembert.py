@@ -14,6 +14,6 @@ FAMILY = replace(
     title="a CamemBERT",
     year=2020,
     description="RoBERTa for French, Unigram tokenizer; heads: pooler, masked language model",
-    checkpoints=(Checkpoint("almanach/camembert-base", 110_655_493, BASE, ("masked",)),),
+    checkpoints=(Checkpoint("almanach/camembert-base", 110_655_493, BASE, ("mlm_head",)),),
     file_format=replace(roberta.FILE_FORMAT, architecture=bert.architectures("Camembert"), class_prefix="Camembert"),
 )

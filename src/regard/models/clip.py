@@ -143,10 +143,10 @@ class Clip(nn.Module):
 LAYER: Table = {
     "attention.project.{p}": qkv("self_attn.", ("q_proj", "k_proj", "v_proj")),
     "attention.output.{p}": "self_attn.out_proj.{p}",
-    "attended.norm.{p}": "layer_norm1.{p}",
+    "attention_residual.norm.{p}": "layer_norm1.{p}",
     "ffn.inner.{p}": "mlp.fc1.{p}",
     "ffn.outer.{p}": "mlp.fc2.{p}",
-    "fed.norm.{p}": "layer_norm2.{p}",
+    "ffn_residual.norm.{p}": "layer_norm2.{p}",
 }
 NAMES = TensorNames(
     base={
@@ -255,7 +255,7 @@ FAMILY = Family(
     ),
     file_format=FileFormat(
         KEYS,
-        lambda heads: "CLIPModel",
+        lambda output_heads: "CLIPModel",
         lambda config: NAMES,
         optional=(
             "hidden_size",

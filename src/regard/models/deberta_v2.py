@@ -17,7 +17,7 @@ from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNa
 from regard.nn.attention import Attention
 from regard.nn.block import Block, LayerConfig
 from regard.nn.disentangled import DisentangledScore, RelativePositions
-from regard.nn.masks import Context, Layout, from_padded, select_rows, to_padded
+from regard.nn.masks import Context, Layout, from_padded, to_padded
 from regard.nn.training import Dropout, normal_init
 
 CONV_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
@@ -63,8 +63,7 @@ class ConvBlock(Block):
     def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
         context = Context.of(context)
         output, update = super().forward(x, context), self._convolve(x, context.layout)
-        update = update if context.rows is None else select_rows(update, context.rows)
-        result: Tensor = self.conv_norm(output + self.activation(self.dropout(update)))
+        result: Tensor = self.conv_norm(output + self.activation(self.dropout(context.select(update))))
         return result
 
     def _convolve(self, x: Tensor, layout: Layout) -> Tensor:
@@ -79,8 +78,8 @@ class DebertaV2(bert.Bert):
 
     config: DebertaV2Config
 
-    def __init__(self, config: DebertaV2Config, *, heads: Collection[str] | None = None) -> None:
-        super().__init__(config, heads=heads)
+    def __init__(self, config: DebertaV2Config, *, output_heads: Collection[str] | None = None) -> None:
+        super().__init__(config, output_heads=output_heads)
         if not config.position_biased_input:
             self.embedding.positions = None
         distance, width = config.max_relative_positions or config.max_position_embeddings, config.hidden_size
@@ -121,9 +120,9 @@ class DebertaV2(bert.Bert):
 
 LAYER: Table = {**bert.LAYER, "attention.project.{p}": qkv("attention.self.", ("query_proj", "key_proj", "value_proj"))}
 HEAD = {
-    "masked.linear.{p}": "lm_predictions.lm_head.dense.{p}",
-    "masked.norm.{p}": "lm_predictions.lm_head.LayerNorm.{p}",
-    "masked.bias": "lm_predictions.lm_head.bias",
+    "mlm_head.linear.{p}": "lm_predictions.lm_head.dense.{p}",
+    "mlm_head.norm.{p}": "lm_predictions.lm_head.LayerNorm.{p}",
+    "mlm_head.bias": "lm_predictions.lm_head.bias",
 }
 
 
@@ -149,7 +148,7 @@ def tensor_names(config: DebertaV2Config) -> TensorNames:
         "deberta.",
         base,
         {("encoder.layers", "encoder.layer"): {**LAYER, **projections}},
-        {"masked": bert.NAMES.heads["masked"] if config.legacy else HEAD},
+        {"mlm_head": bert.NAMES.output_heads["mlm_head"] if config.legacy else HEAD},
         copies=bert.NAMES.copies if config.legacy else {},
         buffers=rf"(deberta\.)?embeddings\.{unused}",
     )
@@ -213,7 +212,7 @@ FAMILY = Family(
     config_class=DebertaV2Config,
     capabilities=frozenset({"text-encoder", "masked-lm", "segments", "fine-tuning"}),
     stacks=("encoder",),
-    heads=("masked",),
+    output_heads=("mlm_head",),
     pooler_activation="gelu",
     checkpoints=(
         Checkpoint("microsoft/deberta-v3-xsmall", 70_682_112, shape(384, 12, 6), ()),
@@ -224,7 +223,7 @@ FAMILY = Family(
     ),
     file_format=FileFormat(
         {**bert.KEYS, **{name: name for name in OWN_KEYS}},
-        lambda heads: "DebertaV2ForMaskedLM" if "masked" in heads else "DebertaV2Model",
+        lambda output_heads: "DebertaV2ForMaskedLM" if "mlm_head" in output_heads else "DebertaV2Model",
         tensor_names,
         {"pooler_hidden_act": "gelu"},
         read=read,

@@ -30,10 +30,10 @@ class Deit(vit.Vit):
     `model.logits(hidden)` averages the classifiers of both tokens. A fine-tuned model has one, `classifier` on [CLS].
     """
 
-    def __init__(self, config: DeitConfig, *, heads: Collection[str] = DISTILLED) -> None:
-        super().__init__(config, heads=heads, distillation=True)
+    def __init__(self, config: DeitConfig, *, output_heads: Collection[str] = DISTILLED) -> None:
+        super().__init__(config, output_heads=output_heads, distillation=True)
         for head in DISTILLED:
-            classifier = nn.Linear(config.hidden_size, config.num_labels) if head in heads else None
+            classifier = nn.Linear(config.hidden_size, config.num_labels) if head in output_heads else None
             setattr(self, head, classifier)
             if classifier is not None:
                 normal_init(classifier)
@@ -55,10 +55,10 @@ NAMES = TensorNames(
 )
 
 
-def architecture(heads: Collection[str]) -> str:
-    if "classifier" in heads:
+def architecture(output_heads: Collection[str]) -> str:
+    if "classifier" in output_heads:
         return "DeiTForImageClassification"
-    return "DeiTForImageClassificationWithTeacher" if "distillation_classifier" in heads else "DeiTModel"
+    return "DeiTForImageClassificationWithTeacher" if "distillation_classifier" in output_heads else "DeiTModel"
 
 
 FAMILY = Family(
@@ -70,7 +70,7 @@ FAMILY = Family(
     config_class=DeitConfig,
     capabilities=frozenset({"image", "pooling", "fine-tuning"}),
     stacks=("encoder",),
-    heads=("pooler", "classifier", *DISTILLED),
+    output_heads=("pooler", "classifier", *DISTILLED),
     image_processor={"resample": 3, "do_center_crop": True},
     checkpoints=(
         Checkpoint("facebook/deit-tiny-distilled-patch16-224", 5_910_800, shape(192, 12, 3)),

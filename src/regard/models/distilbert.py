@@ -16,17 +16,17 @@ NAMES = TensorNames(
         ("encoder.layers", "transformer.layer"): {
             "attention.project.{p}": qkv("attention.", ("q_lin", "k_lin", "v_lin")),
             "attention.output.{p}": "attention.out_lin.{p}",
-            "attended.norm.{p}": "sa_layer_norm.{p}",
+            "attention_residual.norm.{p}": "sa_layer_norm.{p}",
             "ffn.inner.{p}": "ffn.lin1.{p}",
             "ffn.outer.{p}": "ffn.lin2.{p}",
-            "fed.norm.{p}": "output_layer_norm.{p}",
+            "ffn_residual.norm.{p}": "output_layer_norm.{p}",
         }
     },
     {
-        "masked": {
-            "masked.linear.{p}": "vocab_transform.{p}",
-            "masked.norm.{p}": "vocab_layer_norm.{p}",
-            "masked.bias": "vocab_projector.bias",
+        "mlm_head": {
+            "mlm_head.linear.{p}": "vocab_transform.{p}",
+            "mlm_head.norm.{p}": "vocab_layer_norm.{p}",
+            "mlm_head.bias": "vocab_projector.bias",
         }
     },
     copies={"vocab_projector.weight": bert.TOKENS},
@@ -47,7 +47,7 @@ FAMILY = Family(
     config_class=bert.BertConfig,
     capabilities=frozenset({"text-encoder", "masked-lm", "fine-tuning"}),
     stacks=("encoder",),
-    heads=("masked",),
+    output_heads=("mlm_head",),
     pooler_activation="relu",
     checkpoints=(
         Checkpoint("distilbert/distilbert-base-uncased", 66_985_530, SMALL),

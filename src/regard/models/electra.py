@@ -38,12 +38,12 @@ class ReplacedTokenHead(nn.Module):
 class Electra(bert.Bert):
     """`model(ids, layout)` returns the last hidden state, as for `Bert`.
 
-    A generator has the head `model.masked(hidden)` (B, T, V), a discriminator `model.discriminator(hidden)` (B, T).
+    A generator has the head `model.mlm_head(hidden)` (B, T, V), a discriminator `model.discriminator(hidden)` (B, T).
     """
 
-    def __init__(self, config: bert.BertConfig, *, heads: Collection[str] | None = None) -> None:
-        super().__init__(config, heads=heads)
-        wanted = heads is None or "discriminator" in heads
+    def __init__(self, config: bert.BertConfig, *, output_heads: Collection[str] | None = None) -> None:
+        super().__init__(config, output_heads=output_heads)
+        wanted = output_heads is None or "discriminator" in output_heads
         self.discriminator = ReplacedTokenHead(config.hidden_size, config.hidden_act) if wanted else None
         if self.discriminator is not None:
             normal_init(self.discriminator)
@@ -55,11 +55,11 @@ class ElectraWithGenerator(nn.Module):
     def __init__(self, discriminator: Electra) -> None:
         super().__init__()
         self.config, self.discriminator = discriminator.config, discriminator
-        self.generator = Electra(generator_config(discriminator.config), heads=("masked",))
+        self.generator = Electra(generator_config(discriminator.config), output_heads=("mlm_head",))
         shared, own = discriminator.embedding, self.generator.embedding
         own.tokens, own.positions, own.segments = shared.tokens, shared.positions, shared.segments
-        assert self.generator.masked is not None
-        self.generator.masked.tied = [shared.tokens]
+        assert self.generator.mlm_head is not None
+        self.generator.mlm_head.tied = [shared.tokens]
 
 
 def generator_config(config: bert.BertConfig) -> bert.BertConfig:
@@ -82,10 +82,10 @@ def tensor_names(config: bert.BertConfig) -> TensorNames:
         {**bert.BASE, **bert.SEGMENTS, **project},
         {("encoder.layers", "encoder.layer"): bert.LAYER},
         {
-            "masked": {
-                "masked.linear.{p}": "generator_predictions.dense.{p}",
-                "masked.norm.{p}": "generator_predictions.LayerNorm.{p}",
-                "masked.bias": "generator_lm_head.bias",
+            "mlm_head": {
+                "mlm_head.linear.{p}": "generator_predictions.dense.{p}",
+                "mlm_head.norm.{p}": "generator_predictions.LayerNorm.{p}",
+                "mlm_head.bias": "generator_lm_head.bias",
             },
             "discriminator": {
                 "discriminator.linear.{p}": "discriminator_predictions.dense.{p}",
@@ -97,9 +97,13 @@ def tensor_names(config: bert.BertConfig) -> TensorNames:
     )
 
 
-def architecture(heads: Collection[str]) -> str:
+def architecture(output_heads: Collection[str]) -> str:
     return "Electra" + (
-        "ForPreTraining" if "discriminator" in heads else "ForMaskedLM" if "masked" in heads else "Model"
+        "ForPreTraining"
+        if "discriminator" in output_heads
+        else "ForMaskedLM"
+        if "mlm_head" in output_heads
+        else "Model"
     )
 
 
@@ -122,7 +126,7 @@ FAMILY = Family(
     config_class=ElectraConfig,
     capabilities=frozenset({"text-encoder", "masked-lm", "replaced-token-detection", "segments", "fine-tuning"}),
     stacks=("encoder",),
-    heads=("masked", "discriminator"),
+    output_heads=("mlm_head", "discriminator"),
     pooler_activation="gelu",
     masked_activation="gelu",
     checkpoints=(

@@ -129,7 +129,7 @@ class Elmo(nn.Module):
     `words` are character ids (B, T, C), word ids (B, T) or vectors (B, T, W); a packed batch has no dimension B.
     """
 
-    def __init__(self, config: ElmoConfig, *, heads: Collection[str] = ("output",)) -> None:
+    def __init__(self, config: ElmoConfig, *, output_heads: Collection[str] = ("output",)) -> None:
         super().__init__()
         self.config = config
         self.embedding = (
@@ -138,7 +138,7 @@ class Elmo(nn.Module):
             else nn.Embedding(config.vocab_size, config.hidden_size)
         )
         self.encoder = BiLM(config)
-        self.output = nn.Linear(config.hidden_size, config.vocab_size) if "output" in heads else None
+        self.output = nn.Linear(config.hidden_size, config.vocab_size) if "output" in output_heads else None
 
     def _vectors(self, words: Tensor) -> Tensor:
         if isinstance(self.embedding, nn.Embedding):
@@ -181,14 +181,7 @@ FAMILY = Family(
     model_class=Elmo,
     config_class=ElmoConfig,
     capabilities=frozenset({"bidirectional-lm", "fine-tuning", "layer-mix", "recurrent"}),
-    heads=("output",),
-    earlier_keys={
-        "vocabulary": "vocab_size",
-        "characters": "num_characters",
-        "width": "hidden_size",
-        "cell": "cell_size",
-        "depth": "num_hidden_layers",
-    },
+    output_heads=("output",),
     pretraining=PretrainingRecipe(
         name="elmo",
         objective="bidirectional-lm",

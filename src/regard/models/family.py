@@ -35,9 +35,9 @@ Capability = Literal[
     "recurrent",  # has no Transformer layers
 ]
 REQUIRED_HEADS: Mapping[Capability, tuple[str, ...]] = {
-    "masked-lm": ("masked",),
+    "masked-lm": ("mlm_head",),
     "replaced-token-detection": ("discriminator",),
-    "next-sentence": ("pooler", "next"),
+    "next-sentence": ("pooler", "nsp_head"),
     "bidirectional-lm": ("output",),
     "pooling": ("pooler",),
 }
@@ -55,7 +55,7 @@ class Checkpoint:
     name: str
     parameters: int
     shape: Mapping[str, object] = field(default_factory=dict)
-    heads: tuple[str, ...] | None = None  # None: the default heads of the family
+    output_heads: tuple[str, ...] | None = None  # None: the default heads of the family
     family: str = ""  # set by the family
 
 
@@ -68,19 +68,19 @@ class TensorNames:
     """Regard's parameter names and their names in transformers' files.
 
     `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
-    (ours, theirs) to the names inside one layer. `heads` are optional. `copies` names tensors that a file may store
-    twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of matrices
-    that the file stores transposed, `squeezed` those of tensors (1, T, W) that it stores without dimensions of size 1;
-    `convert(name, tensor)` undoes another convention of the file for one of its tensors; `shared` matches names in
-    `heads` that fine-tuned models have too. Several names of theirs are parts of one tensor of ours, of equal size
-    unless `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for weight or bias, `{base}` for the
-    prefix.
+    (ours, theirs) to the names inside one layer. `output_heads` are optional. `copies` names tensors that a file may
+    store twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of
+    matrices that the file stores transposed, `squeezed` those of tensors (1, T, W) that it stores without dimensions of
+    size 1; `convert(name, tensor)` undoes another convention of the file for one of its tensors; `shared` matches names
+    in `output_heads` that fine-tuned models have too. Several names of theirs are parts of one tensor of ours, of equal
+    size unless `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for weight or bias, `{base}` for
+    the prefix.
     """
 
     prefix: str = ""
     base: Table = field(default_factory=dict)
     layers: Mapping[tuple[str, str], Table] = field(default_factory=dict)
-    heads: Mapping[str, Table] = field(default_factory=dict)
+    output_heads: Mapping[str, Table] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
     buffers: str = NOTHING
     transposed: str = NOTHING
@@ -129,7 +129,7 @@ class FileFormat:
     """
 
     keys: Mapping[str, str]
-    architecture: Callable[[Collection[str]], str]  # heads -> transformers' class name
+    architecture: Callable[[Collection[str]], str]  # output heads -> transformers' class name
     tensor_names: Callable[[Any], TensorNames]  # config -> names
     fixed: Mapping[str, object] = field(default_factory=dict)  # keys that must have these values if they are present
     optional: tuple[str, ...] = ()  # sizes that a file may leave out
@@ -181,7 +181,7 @@ class Family:
     config_class: Any
     capabilities: frozenset[Capability]
     stacks: tuple[str, ...] = ()
-    heads: tuple[str, ...] = ()
+    output_heads: tuple[str, ...] = ()
     image_processor: Mapping[str, object] = field(default_factory=dict)  # defaults of preprocessor_config.json
     pooler_activation: Literal["tanh", "relu", "gelu"] = "tanh"  # of a new pooler
     masked_activation: str | None = None  # of the masked-LM head; None: that of the layers
@@ -190,7 +190,6 @@ class Family:
     checkpoints: tuple[Checkpoint, ...] = ()
     file_format: FileFormat | None = None  # None: Regard's own format
     gguf: Mapping[str, FileFormat] = field(default_factory=dict)  # by the name of the architecture in GGUF files
-    earlier_keys: Mapping[str, str] = field(default_factory=dict)  # config.json keys of earlier versions of Regard
     pretraining: PretrainingRecipe | None = None
     translation: TranslationRecipe | None = None
 
@@ -269,8 +268,8 @@ def can(model: object, capability: Capability) -> TypeGuard[Any]:
     return all(getattr(model, head, None) is not None for head in REQUIRED_HEADS.get(capability, ()))
 
 
-def build(config: Any, *, heads: Collection[str] | None = None) -> Any:
-    """Build the model of a config with new weights; `heads` defaults to those of the family."""
+def build(config: Any, *, output_heads: Collection[str] | None = None) -> Any:
+    """Build the model of a config with new weights; `output_heads` defaults to those of the family."""
     family = get_family(config.family)
-    options = {"heads": heads} if family.heads and heads is not None else {}
+    options = {"output_heads": output_heads} if family.output_heads and output_heads is not None else {}
     return family.model_class(config, **options)

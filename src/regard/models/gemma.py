@@ -39,8 +39,8 @@ class GemmaConfig(llama.LlamaConfig):
 class Gemma(llama.Llama):
     """A Llama whose token vectors are multiplied by sqrt(width)."""
 
-    def __init__(self, config: GemmaConfig, *, heads: Collection[str] | None = None) -> None:
-        super().__init__(config, heads=heads)
+    def __init__(self, config: GemmaConfig, *, output_heads: Collection[str] | None = None) -> None:
+        super().__init__(config, output_heads=output_heads)
         self.embedding.scale = sqrt(config.hidden_size)
 
 

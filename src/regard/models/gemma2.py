@@ -57,8 +57,8 @@ class Gemma2(gemma.Gemma):
 
     config: Gemma2Config
 
-    def __init__(self, config: Gemma2Config, *, heads: Collection[str] | None = None) -> None:
-        super().__init__(config, heads=heads)
+    def __init__(self, config: Gemma2Config, *, output_heads: Collection[str] | None = None) -> None:
+        super().__init__(config, output_heads=output_heads)
         cap = config.final_logit_softcapping
         if cap is not None and cap <= 0:
             raise InputError(f"final_logit_softcapping is {cap}; it must be above 0")
@@ -70,9 +70,9 @@ class Gemma2(gemma.Gemma):
 
 def tensor_names(config: llama.LlamaConfig) -> TensorNames:
     norms = {
-        "attended.post_norm.weight": "post_attention_layernorm.weight",
-        "fed.norm.weight": "pre_feedforward_layernorm.weight",
-        "fed.post_norm.weight": "post_feedforward_layernorm.weight",
+        "attention_residual.post_norm.weight": "post_attention_layernorm.weight",
+        "ffn_residual.norm.weight": "pre_feedforward_layernorm.weight",
+        "ffn_residual.post_norm.weight": "post_feedforward_layernorm.weight",
     }
     return llama.tensor_names(config, {**llama.layer_names(config), **norms})
 

@@ -38,8 +38,8 @@ class Gemma3TextConfig(gemma2.Gemma2Config):
 class Gemma3Text(gemma2.Gemma2):
     """A Gemma 2 with two kinds of rotary positions."""
 
-    def __init__(self, config: Gemma3TextConfig, *, heads: Collection[str] | None = None) -> None:
-        super().__init__(config, heads=heads)
+    def __init__(self, config: Gemma3TextConfig, *, output_heads: Collection[str] | None = None) -> None:
+        super().__init__(config, output_heads=output_heads)
         local = Rotary(config.head_width, theta=config.rope_local_base_freq)
         for number, layer in enumerate(self.decoder.layers):
             if not config.is_global(number):
@@ -99,7 +99,7 @@ FAMILY = replace(
             fixed={"attn_logit_softcapping": None},
             model_type="gemma3_text",
         ),
-        architecture=lambda heads: "Gemma3ForCausalLM" if heads else "Gemma3TextModel",
+        architecture=lambda output_heads: "Gemma3ForCausalLM" if output_heads else "Gemma3TextModel",
         task_heads={"SequenceClassification": {"output": "score"}},
     ),
 )

@@ -63,10 +63,10 @@ NAMES = TensorNames(
         ("decoder.layers", "h"): {
             "attention.project.{p}": "attn.c_attn.{p}",
             "attention.output.{p}": "attn.c_proj.{p}",
-            "attended.norm.{p}": "ln_1.{p}",
+            "attention_residual.norm.{p}": "ln_1.{p}",
             "ffn.inner.{p}": "mlp.c_fc.{p}",
             "ffn.outer.{p}": "mlp.c_proj.{p}",
-            "fed.norm.{p}": "ln_2.{p}",
+            "ffn_residual.norm.{p}": "ln_2.{p}",
         }
     },
     copies={"lm_head.weight": "{base}wte.weight"},
@@ -84,10 +84,10 @@ GGUF_NAMES = TensorNames(
         ("decoder.layers", "blk"): {
             "attention.project.{p}": "attn_qkv.{p}",
             "attention.output.{p}": "attn_output.{p}",
-            "attended.norm.{p}": "attn_norm.{p}",
+            "attention_residual.norm.{p}": "attn_norm.{p}",
             "ffn.inner.{p}": "ffn_up.{p}",
             "ffn.outer.{p}": "ffn_down.{p}",
-            "fed.norm.{p}": "ffn_norm.{p}",
+            "ffn_residual.norm.{p}": "ffn_norm.{p}",
         }
     },
     copies={"output.weight": "token_embd.weight"},
@@ -134,7 +134,7 @@ FAMILY = Family(
             "bos_token_id": "bos_token_id",
             "eos_token_id": "eos_token_id",
         },
-        lambda heads: "GPT2LMHeadModel",
+        lambda output_heads: "GPT2LMHeadModel",
         lambda config: NAMES,
         {
             "scale_attn_weights": True,
@@ -161,7 +161,7 @@ FAMILY = Family(
                 "bos_token_id": "bos_token_id",
                 "eos_token_id": "eos_token_id",
             },
-            lambda heads: "gpt2",
+            lambda output_heads: "gpt2",
             lambda config: GGUF_NAMES,
         )
     },

@@ -79,10 +79,10 @@ NAMES = TensorNames(
         ("decoder.layers", "h"): {
             "attention.project.weight": qkv("attn.attention.", ("q_proj", "k_proj", "v_proj"), ".weight"),
             "attention.output.{p}": "attn.attention.out_proj.{p}",
-            "attended.norm.{p}": "ln_1.{p}",
+            "attention_residual.norm.{p}": "ln_1.{p}",
             "ffn.inner.{p}": "mlp.c_fc.{p}",
             "ffn.outer.{p}": "mlp.c_proj.{p}",
-            "fed.norm.{p}": "ln_2.{p}",
+            "ffn_residual.norm.{p}": "ln_2.{p}",
         }
     },
     copies={"lm_head.weight": "{base}wte.weight"},
@@ -148,7 +148,7 @@ FAMILY = Family(
             "bos_token_id": "bos_token_id",
             "eos_token_id": "eos_token_id",
         },
-        lambda heads: "GPTNeoForCausalLM",
+        lambda output_heads: "GPTNeoForCausalLM",
         lambda config: NAMES,
         {"tie_word_embeddings": True},
         optional=("intermediate_size",),

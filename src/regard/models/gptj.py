@@ -43,7 +43,7 @@ class GptJConfig:
 class GptJ(CausalDecoder):
     """Called like GPT-2. The head "output" is the output layer, which has its own matrix and a bias."""
 
-    def __init__(self, config: GptJConfig, *, heads: Collection[str] = ("output",)) -> None:
+    def __init__(self, config: GptJConfig, *, output_heads: Collection[str] = ("output",)) -> None:
         super().__init__()
         self.config = config
         layer = LayerConfig.of(config, norm_first=True, qkv_bias=False, attention_output_bias=False, causal=True)
@@ -51,7 +51,7 @@ class GptJ(CausalDecoder):
         positions = Rotary(config.rotary_dim, interleaved=True)
         layers = (ParallelBlock(layer, positions=positions) for _ in range(config.num_hidden_layers))
         self.decoder = Stack(layers, norm=layer.new_norm())
-        self.output = nn.Linear(config.hidden_size, config.vocab_size) if "output" in heads else None
+        self.output = nn.Linear(config.hidden_size, config.vocab_size) if "output" in output_heads else None
         normal_init(self)
         scaled_init(self.decoder.layers)
 
@@ -97,7 +97,7 @@ FAMILY = Family(
     config_class=GptJConfig,
     capabilities=frozenset({"causal-lm", "text-generation", "fine-tuning"}),
     stacks=("decoder",),
-    heads=("output",),
+    output_heads=("output",),
     checkpoints=(Checkpoint("EleutherAI/gpt-j-6b", 6_050_882_784),),
     file_format=FileFormat(
         {
@@ -116,7 +116,7 @@ FAMILY = Family(
             "bos_token_id": "bos_token_id",
             "eos_token_id": "eos_token_id",
         },
-        lambda heads: "GPTJForCausalLM",
+        lambda output_heads: "GPTJForCausalLM",
         lambda config: NAMES,
         {"tie_word_embeddings": False},
         optional=("intermediate_size",),

@@ -112,7 +112,7 @@ class LlamaConfig:
 class Llama(CausalDecoder):
     """A pre-norm decoder; the head "output" is its output layer unless that is tied to the embedding."""
 
-    def __init__(self, config: LlamaConfig, *, heads: Collection[str] | None = None) -> None:
+    def __init__(self, config: LlamaConfig, *, output_heads: Collection[str] | None = None) -> None:
         super().__init__()
         self.config = config
         if config.hidden_size % config.num_attention_heads and config.head_dim is None:
@@ -120,7 +120,7 @@ class Llama(CausalDecoder):
         rotary, layers = config.rotary(), [config.layer(number) for number in range(config.num_hidden_layers)]
         self.embedding = TextEmbedding(config.vocab_size, config.hidden_size)
         self.decoder = Stack((Block(layer, positions=rotary) for layer in layers), norm=layers[0].new_norm())
-        untied = not config.tie_word_embeddings and (heads is None or "output" in heads)
+        untied = not config.tie_word_embeddings and (output_heads is None or "output" in output_heads)
         self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False) if untied else None
         normal_init(self)
         scaled_init(self.decoder.layers)
@@ -142,10 +142,10 @@ def layer_names(config: LlamaConfig) -> dict[str, str | tuple[str, ...]]:
     mlp = ".{p}" if config.mlp_bias else ".weight"
     table: dict[str, str | tuple[str, ...]] = {
         projection: qkv("self_attn.", ("q_proj", "k_proj", "v_proj"), ".{p}" if biases else ".weight"),
-        "attended.norm.weight": "input_layernorm.weight",
+        "attention_residual.norm.weight": "input_layernorm.weight",
         f"ffn.inner{mlp}": (f"mlp.gate_proj{mlp}", f"mlp.up_proj{mlp}"),
         f"ffn.outer{mlp}": f"mlp.down_proj{mlp}",
-        "fed.norm.weight": "post_attention_layernorm.weight",
+        "ffn_residual.norm.weight": "post_attention_layernorm.weight",
     }
     output = ".{p}" if config.attention_bias else ".weight"
     table[f"attention.output{output}"] = f"self_attn.o_proj{output}"
@@ -258,7 +258,7 @@ def file_format(class_prefix: str, keys: Mapping[str, str], **options: Any) -> F
     """Return the file format of a family like Llama."""
     return FileFormat(
         keys,
-        lambda heads: f"{class_prefix}ForCausalLM" if heads else f"{class_prefix}Model",
+        lambda output_heads: f"{class_prefix}ForCausalLM" if output_heads else f"{class_prefix}Model",
         **{"tensor_names": tensor_names, "read": read, "write": write, **options},
         class_prefix=class_prefix,
         task_heads={"SequenceClassification": {"output": "score"}, "TokenClassification": {"output": "score"}},
@@ -346,13 +346,13 @@ def gguf_format(architecture: str, names: Callable[[Any], TensorNames] = tensor_
                     for ours, name in layer.items()
                 }
             },
-            heads={"output": {} if config.tie_word_embeddings else {"output.weight": "output.weight"}},
+            output_heads={"output": {} if config.tie_word_embeddings else {"output.weight": "output.weight"}},
             buffers=re.escape(ROPE_FREQUENCIES),
             qkv_sizes=theirs.qkv_sizes,
             convert=partial(separate_halves, config.head_width) if architecture == "llama" else same_tensor,
         )
 
-    return {architecture: FileFormat(GGUF_KEYS, lambda heads: architecture, gguf_names, read=read_gguf)}
+    return {architecture: FileFormat(GGUF_KEYS, lambda output_heads: architecture, gguf_names, read=read_gguf)}
 
 
 def separate_halves(width: int, name: str, tensor: Tensor) -> Tensor:
@@ -388,7 +388,7 @@ FAMILY = Family(
     config_class=LlamaConfig,
     capabilities=frozenset({"causal-lm", "text-generation", "fine-tuning"}),
     stacks=("decoder",),
-    heads=("output",),
+    output_heads=("output",),
     checkpoints=(
         Checkpoint(
             "HuggingFaceTB/SmolLM2-135M-Instruct",

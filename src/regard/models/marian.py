@@ -57,7 +57,7 @@ class Marian(EncoderDecoder):
 
     final_logits_bias: Tensor | None
 
-    def __init__(self, config: MarianConfig, *, heads: Collection[str] = ()) -> None:
+    def __init__(self, config: MarianConfig, *, output_heads: Collection[str] = ()) -> None:
         super().__init__()
         self.config, self.begin = config, config.decoder_start_token_id
         self.suppressed = (config.pad_token_id,)
@@ -66,7 +66,7 @@ class Marian(EncoderDecoder):
         self.target_embedding = None if config.share_embeddings else self._embedding(self.vocab_sizes[1])
         self.encoder = Stack(Block(layer) for _ in range(config.num_hidden_layers))
         self.decoder = Stack(Block(bart.decoder_layer(layer, config)) for _ in range(config.num_decoder_layers))
-        bias = torch.zeros(1, self.vocab_sizes[1]) if "final_logits_bias" in heads else None
+        bias = torch.zeros(1, self.vocab_sizes[1]) if "final_logits_bias" in output_heads else None
         self.register_buffer("final_logits_bias", bias)
         normal_init(self)
 
@@ -127,7 +127,7 @@ FAMILY = Family(
     config_class=MarianConfig,
     capabilities=frozenset({"encoder-decoder", "translation"}),
     stacks=("encoder", "decoder"),
-    heads=("final_logits_bias",),
+    output_heads=("final_logits_bias",),
     checkpoints=(
         Checkpoint("Helsinki-NLP/opus-mt-en-de", 73_886_208),
         Checkpoint(
@@ -138,7 +138,7 @@ FAMILY = Family(
     ),
     file_format=FileFormat(
         {**SHARED, "target_vocab_size": "decoder_vocab_size", "share_embeddings": "share_encoder_decoder_embeddings"},
-        lambda heads: "MarianMTModel",
+        lambda output_heads: "MarianMTModel",
         tensor_names,
         bart.FIXED,
         read=read,

@@ -29,14 +29,14 @@ FAMILY = Family(
     config_class=bart.BartConfig,
     capabilities=frozenset({"encoder-decoder", "translation"}),
     stacks=("encoder", "decoder"),
-    heads=("final_logits_bias",),
+    output_heads=("final_logits_bias",),
     checkpoints=(
         Checkpoint("facebook/mbart-large-en-ro", 610_851_840, {**LARGE, "vocab_size": 250027}),
         Checkpoint("facebook/mbart-large-50-many-to-many-mmt", 610_879_488, {**LARGE, "vocab_size": 250054}),
     ),
     file_format=FileFormat(
         bart.KEYS,
-        lambda heads: "MBartForConditionalGeneration",
+        lambda output_heads: "MBartForConditionalGeneration",
         bart.tensor_names,
         bart.FIXED,
         read=read,

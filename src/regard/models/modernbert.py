@@ -53,14 +53,14 @@ class ModernBertConfig:
 class ModernBert(bert.TextEncoder):
     """`model(ids, layout)` returns the last hidden state (B, T, W), or (N, W) if packed.
 
-    The head is a module: `model.masked(hidden)` (B, T, V).
+    The head is a module: `model.mlm_head(hidden)` (B, T, V).
     """
 
-    def __init__(self, config: ModernBertConfig, *, heads: Collection[str] | None = None) -> None:
+    def __init__(self, config: ModernBertConfig, *, output_heads: Collection[str] | None = None) -> None:
         super().__init__()
         self.config = config
-        for head in heads or ():
-            check_choice("head", head, FAMILY.heads)
+        for head in output_heads or ():
+            check_choice("head", head, FAMILY.output_heads)
         layer = LayerConfig(
             width=config.hidden_size,
             heads=config.num_attention_heads,
@@ -78,12 +78,12 @@ class ModernBert(bert.TextEncoder):
             config.vocab_size, config.hidden_size, norm=layer.new_norm(), dropout=config.dropout
         )
         blocks = [self._block(layer, number) for number in range(config.num_hidden_layers)]
-        blocks[0].attended.norm = nn.Identity()  # the embeddings are normalized already
+        blocks[0].attention_residual.norm = nn.Identity()  # the embeddings are normalized already
         self.encoder = Stack(blocks, norm=layer.new_norm())
-        self.masked = None
-        if heads is None or "masked" in heads:
+        self.mlm_head = None
+        if output_heads is None or "mlm_head" in output_heads:
             eps = config.layer_norm_eps
-            self.masked = bert.MaskedLMHead(config.hidden_size, self.embedding.tokens, eps=eps, bias=False)
+            self.mlm_head = bert.MaskedLMHead(config.hidden_size, self.embedding.tokens, eps=eps, bias=False)
         normal_init(self)
         scaled_init(self.encoder.layers)
 
@@ -93,17 +93,17 @@ class ModernBert(bert.TextEncoder):
         window = None if everything else config.local_attention // 2
         positions = Rotary(config.hidden_size // config.num_attention_heads, theta=theta)
         block = Block(replace(layer, window=window), positions=positions)
-        block.attended.dropout = Dropout(config.attention_dropout)
+        block.attention_residual.dropout = Dropout(config.attention_dropout)
         return block
 
 
 LAYER: Table = {
     "attention.project.weight": "attn.Wqkv.weight",
     "attention.output.weight": "attn.Wo.weight",
-    "attended.norm.weight": "attn_norm.weight",
+    "attention_residual.norm.weight": "attn_norm.weight",
     "ffn.inner.weight": "mlp.Wi.weight",
     "ffn.outer.weight": "mlp.Wo.weight",
-    "fed.norm.weight": "mlp_norm.weight",
+    "ffn_residual.norm.weight": "mlp_norm.weight",
 }
 
 
@@ -115,15 +115,15 @@ def tensor_names(config: ModernBertConfig) -> TensorNames:
     }
     for number in range(config.num_hidden_layers):
         base |= prefixed(LAYER, f"encoder.layers.{number}.", f"layers.{number}.")
-    del base["encoder.layers.0.attended.norm.weight"]
+    del base["encoder.layers.0.attention_residual.norm.weight"]
     return TensorNames(
         "model.",
         base,
-        heads={
-            "masked": {
-                "masked.linear.weight": "head.dense.weight",
-                "masked.norm.weight": "head.norm.weight",
-                "masked.bias": "decoder.bias",
+        output_heads={
+            "mlm_head": {
+                "mlm_head.linear.weight": "head.dense.weight",
+                "mlm_head.norm.weight": "head.norm.weight",
+                "mlm_head.bias": "decoder.bias",
             }
         },
         copies={"decoder.weight": "{base}embeddings.tok_embeddings.weight"},
@@ -176,7 +176,7 @@ FAMILY = Family(
     config_class=ModernBertConfig,
     capabilities=frozenset({"text-encoder", "masked-lm", "fine-tuning"}),
     stacks=("encoder",),
-    heads=("masked",),
+    output_heads=("mlm_head",),
     task_transform=True,
     checkpoints=(
         Checkpoint("answerdotai/ModernBERT-base", 149_655_232),
@@ -185,7 +185,7 @@ FAMILY = Family(
     file_format=FileFormat(
         {name: name for name in SAME}
         | {"hidden_act": "hidden_activation", "layer_norm_eps": "norm_eps", "dropout": "embedding_dropout"},
-        lambda heads: "ModernBertForMaskedLM" if "masked" in heads else "ModernBertModel",
+        lambda output_heads: "ModernBertForMaskedLM" if "mlm_head" in output_heads else "ModernBertModel",
         tensor_names,
         {
             **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),

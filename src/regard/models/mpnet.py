@@ -14,8 +14,8 @@ from regard.nn.training import normal_init
 class MPNet(bert.Bert):
     """`model(ids, layout)` returns the last hidden state, as for `Bert`. The bias is that of T5."""
 
-    def __init__(self, config: bert.BertConfig, *, heads: Collection[str] | None = None) -> None:
-        super().__init__(config, heads=heads)
+    def __init__(self, config: bert.BertConfig, *, output_heads: Collection[str] | None = None) -> None:
+        super().__init__(config, output_heads=output_heads)
         self.encoder.relative = RelativePositionBias(config.num_attention_heads)
         normal_init(self.encoder.relative)
 
@@ -24,13 +24,13 @@ LAYER = {
     **bert.LAYER,
     "attention.project.{p}": qkv("attention.attn.", ("q", "k", "v")),
     "attention.output.{p}": "attention.attn.o.{p}",
-    "attended.norm.{p}": "attention.LayerNorm.{p}",
+    "attention_residual.norm.{p}": "attention.LayerNorm.{p}",
 }
 NAMES = TensorNames(
     "mpnet.",
     {**bert.BASE, "encoder.relative.table.weight": "encoder.relative_attention_bias.weight"},
     {("encoder.layers", "encoder.layer"): LAYER},
-    roberta.NAMES.heads,
+    roberta.NAMES.output_heads,
     copies=roberta.NAMES.copies,
     buffers=r"(mpnet\.)?embeddings\.position_ids",
 )
@@ -60,11 +60,11 @@ FAMILY = Family(
     config_class=bert.BertConfig,
     capabilities=frozenset({"text-encoder", "masked-lm", "pooling", "fine-tuning"}),
     stacks=("encoder",),
-    heads=("pooler", "masked"),
+    output_heads=("pooler", "mlm_head"),
     masked_activation="gelu",
     num_separators=2,
     checkpoints=(
-        Checkpoint("microsoft/mpnet-base", 109_518_527, BASE, ("masked",)),
+        Checkpoint("microsoft/mpnet-base", 109_518_527, BASE, ("mlm_head",)),
         Checkpoint("sentence-transformers/all-mpnet-base-v2", 109_486_464, BASE, ("pooler",)),
     ),
     file_format=FileFormat(

@@ -97,7 +97,7 @@ FAMILY = Family(
             "bos_token_id": "bos_token_id",
             "eos_token_id": "eos_token_id",
         },
-        lambda heads: "OpenAIGPTLMHeadModel",
+        lambda output_heads: "OpenAIGPTLMHeadModel",
         lambda config: NAMES,
         {"tie_word_embeddings": True},
         read=read,

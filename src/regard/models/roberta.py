@@ -22,10 +22,10 @@ NAMES = TensorNames(
     {("encoder.layers", "encoder.layer"): bert.LAYER},
     {
         "pooler": bert.POOLER,
-        "masked": {
-            "masked.linear.{p}": "lm_head.dense.{p}",
-            "masked.norm.{p}": "lm_head.layer_norm.{p}",
-            "masked.bias": "lm_head.bias",
+        "mlm_head": {
+            "mlm_head.linear.{p}": "lm_head.dense.{p}",
+            "mlm_head.norm.{p}": "lm_head.layer_norm.{p}",
+            "mlm_head.bias": "lm_head.bias",
         },
     },
     copies={"lm_head.decoder.weight": bert.TOKENS, "lm_head.decoder.bias": "lm_head.bias"},
@@ -67,11 +67,11 @@ FAMILY = Family(
     config_class=bert.BertConfig,
     capabilities=frozenset({"text-encoder", "masked-lm", "pooling", "fine-tuning"}),
     stacks=("encoder",),
-    heads=("pooler", "masked"),
+    output_heads=("pooler", "mlm_head"),
     masked_activation="gelu",
     checkpoints=(
-        Checkpoint("FacebookAI/roberta-base", 124_697_433, BASE, ("masked",)),
-        Checkpoint("FacebookAI/roberta-large", 355_412_057, {**BASE, **shape(1024, 24, 16)}, ("masked",)),
+        Checkpoint("FacebookAI/roberta-base", 124_697_433, BASE, ("mlm_head",)),
+        Checkpoint("FacebookAI/roberta-large", 355_412_057, {**BASE, **shape(1024, 24, 16)}, ("mlm_head",)),
     ),
     num_separators=2,
     file_format=FILE_FORMAT,

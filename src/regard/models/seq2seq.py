@@ -254,14 +254,6 @@ FAMILY = Family(
     model_class=Seq2Seq,
     config_class=Seq2SeqConfig,
     capabilities=frozenset({"encoder-decoder", "translation", "recurrent"}),
-    earlier_keys={
-        "source": "source_size",
-        "target": "target_size",
-        "units": "hidden_size",
-        "embedding": "embedding_size",
-        "depth": "num_hidden_layers",
-        "begin": "decoder_start_token_id",
-    },
     # fp32: on a GPU, PyTorch's LSTM kernel computes in float16 under autocast, whatever type is requested, and small
     # gradients underflow.
     translation=TranslationRecipe(

@@ -44,7 +44,7 @@ class T5Config:
 class T5(EncoderDecoder):
     """A pre-norm encoder-decoder without biases; attention scores are not scaled."""
 
-    def __init__(self, config: T5Config, *, heads: Collection[str] = ()) -> None:
+    def __init__(self, config: T5Config, *, output_heads: Collection[str] = ()) -> None:
         super().__init__()
         self.config, self.begin = config, config.decoder_start_token_id
         shape = LayerConfig(
@@ -66,7 +66,7 @@ class T5(EncoderDecoder):
         self.embedding = TextEmbedding(config.vocab_size, config.hidden_size, dropout=config.dropout)
         self.encoder = self._stack(shape, config.num_hidden_layers)
         self.decoder = self._stack(replace(shape, causal=True, cross=True), config.num_decoder_layers)
-        self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False) if "output" in heads else None
+        self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False) if "output" in output_heads else None
         self._initialize()
 
     def _stack(self, layer: LayerConfig, depth: int) -> Stack:
@@ -110,16 +110,16 @@ def _layer(*, decoder: bool, gated: bool) -> Table:
     table: dict[str, str | tuple[str, ...]] = {
         "attention.project.weight": qkv("layer.0.SelfAttention.", PROJECTIONS, ".weight"),
         "attention.output.weight": "layer.0.SelfAttention.o.weight",
-        "attended.norm.weight": "layer.0.layer_norm.weight",
+        "attention_residual.norm.weight": "layer.0.layer_norm.weight",
         "ffn.inner.weight": (f"{feed}wi_0.weight", f"{feed}wi_1.weight") if gated else f"{feed}wi.weight",
         "ffn.outer.weight": f"{feed}wo.weight",
-        "fed.norm.weight": f"layer.{last}.layer_norm.weight",
+        "ffn_residual.norm.weight": f"layer.{last}.layer_norm.weight",
     }
     if decoder:
         for ours, theirs in zip(("query", "key", "value"), PROJECTIONS, strict=True):
             table[f"cross.project.{ours}.weight"] = f"layer.1.EncDecAttention.{theirs}.weight"
         table["cross.output.weight"] = "layer.1.EncDecAttention.o.weight"
-        table["crossed.norm.weight"] = "layer.1.layer_norm.weight"
+        table["cross_residual.norm.weight"] = "layer.1.layer_norm.weight"
     return table
 
 
@@ -189,7 +189,7 @@ FAMILY = Family(
     config_class=T5Config,
     capabilities=frozenset({"encoder-decoder", "text-generation"}),
     stacks=("encoder", "decoder"),
-    heads=("output",),
+    output_heads=("output",),
     checkpoints=(
         Checkpoint("google-t5/t5-small", 60_506_624),
         Checkpoint("google-t5/t5-base", 222_903_552, _shape(768, 12, 12, 3072)),
@@ -215,7 +215,7 @@ FAMILY = Family(
             "eos_token_id": "eos_token_id",
             "decoder_start_token_id": "decoder_start_token_id",
         },
-        lambda heads: "T5ForConditionalGeneration",
+        lambda output_heads: "T5ForConditionalGeneration",
         tensor_names,
         {"is_decoder": False},
         read=read,

@@ -44,7 +44,7 @@ class Vit(nn.Module):
     """
 
     def __init__(
-        self, config: VitConfig, *, heads: Collection[str] = ("classifier",), distillation: bool = False
+        self, config: VitConfig, *, output_heads: Collection[str] = ("classifier",), distillation: bool = False
     ) -> None:
         super().__init__()
         self.config = config
@@ -58,8 +58,8 @@ class Vit(nn.Module):
             dropout=config.dropout,
         )
         self.encoder = Stack((Block(layer) for _ in range(config.num_hidden_layers)), norm=layer.new_norm())
-        self.pooler = Pooler(config.hidden_size) if "pooler" in heads else None
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels) if "classifier" in heads else None
+        self.pooler = Pooler(config.hidden_size) if "pooler" in output_heads else None
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels) if "classifier" in output_heads else None
         normal_init(self)
 
     def forward(self, pixels: Tensor, positions: Tensor | None = None) -> Tensor:
@@ -84,10 +84,10 @@ LAYERS: dict[tuple[str, str], Table] = {
     ("encoder.layers", "encoder.layer"): {
         "attention.project.{p}": qkv("attention.attention.", ("query", "key", "value")),
         "attention.output.{p}": "attention.output.dense.{p}",
-        "attended.norm.{p}": "layernorm_before.{p}",
+        "attention_residual.norm.{p}": "layernorm_before.{p}",
         "ffn.inner.{p}": "intermediate.dense.{p}",
         "ffn.outer.{p}": "output.dense.{p}",
-        "fed.norm.{p}": "layernorm_after.{p}",
+        "ffn_residual.norm.{p}": "layernorm_after.{p}",
     }
 }
 HEADS = {"pooler": POOLER, "classifier": {"classifier.{p}": "classifier.{p}"}}
@@ -107,8 +107,8 @@ KEYS = {
 }
 
 
-def architecture(heads: Collection[str]) -> str:
-    return "ViTForImageClassification" if "classifier" in heads else "ViTModel"
+def architecture(output_heads: Collection[str]) -> str:
+    return "ViTForImageClassification" if "classifier" in output_heads else "ViTModel"
 
 
 def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
@@ -136,7 +136,7 @@ FAMILY = Family(
     config_class=VitConfig,
     capabilities=frozenset({"image", "pooling", "fine-tuning"}),
     stacks=("encoder",),
-    heads=("pooler", "classifier"),
+    output_heads=("pooler", "classifier"),
     checkpoints=(
         Checkpoint("google/vit-base-patch16-224", 86_567_656),
         Checkpoint("google/vit-large-patch16-224", 304_326_632, shape(1024, 24, 16)),

@@ -15,8 +15,8 @@ FAMILY = replace(
     year=2020,
     description="RoBERTa for 100 languages, Unigram tokenizer; heads: pooler, masked language model",
     checkpoints=(
-        Checkpoint("FacebookAI/xlm-roberta-base", 278_295_186, BASE, ("masked",)),
-        Checkpoint("FacebookAI/xlm-roberta-large", 560_142_482, {**BASE, **shape(1024, 24, 16)}, ("masked",)),
+        Checkpoint("FacebookAI/xlm-roberta-base", 278_295_186, BASE, ("mlm_head",)),
+        Checkpoint("FacebookAI/xlm-roberta-large", 560_142_482, {**BASE, **shape(1024, 24, 16)}, ("mlm_head",)),
     ),
     file_format=replace(roberta.FILE_FORMAT, architecture=bert.architectures("XLMRoberta"), class_prefix="XLMRoberta"),
 )

@@ -17,13 +17,8 @@ from regard.errors import InputError
 from regard.nn import recording
 from regard.nn.cache import KVCache
 from regard.nn.kernels import fused_packed_attention, short_attention
-from regard.nn.masks import Context, Layout, Packed, Padded, attention_mask, length_groups, select_rows
+from regard.nn.masks import Context, Layout, Packed, Padded, attention_mask, length_groups
 from regard.nn.recording import AppliedEdits
-
-try:
-    from regard.nn.fast import dropout_attention as fused_dropout
-except ImportError:
-    fused_dropout = None  # type: ignore[assignment]
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -164,13 +159,11 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
         """Attend from x to itself, or to the memory of the context.
 
-        Returns the output for all positions, or (M, W) for the `rows` of the context.
+        Returns the output for all positions, or (M, W) for the `output_positions` of the context.
         """
         context = Context.of(context)
         layout, memory, bias = context.layout, context.memory, context.bias
-        if self._trains_with_kernel(x, context):
-            mixed = self._dropout_attention(x, layout)
-        elif isinstance(layout, Packed):
+        if isinstance(layout, Packed):
             if context.cache is not None:
                 raise ValueError("a cache needs a padded batch: a packed batch holds complete sequences")
             query, key, value = self.heads_of(x, context)
@@ -186,7 +179,7 @@ class Attention(nn.Module):
             edit = recording.record_attention(self, query, key, None, keys, bias)
             mixed = self._attend(query, key, value, keys, bias, edit).transpose(1, 2)
         mixed = mixed.flatten(-2)
-        result: Tensor = self.output(mixed if context.rows is None else select_rows(mixed, context.rows))
+        result: Tensor = self.output(context.select(mixed))
         return result
 
     def context(self, query: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -233,43 +226,6 @@ class Attention(nn.Module):
         if cache is not None:
             key, value = cache.extend(key, value)
         return query, key, value
-
-    def _trains_with_kernel(self, x: Tensor, context: Context) -> bool:
-        """Whether `_dropout_attention` applies: in training, for self-attention with dropout and nothing else."""
-        if not (self.training and 0 < self.dropout < 1 and x.is_cuda and fused_dropout is not None):
-            return False
-        layout, project = context.layout, self.project
-        extras = self.score, self.positions, self.query_norm, self.key_norm, self.window
-        inputs = context.memory, context.cache, context.bias
-        if type(project) is not FusedProjection or any(extra is not None for extra in (*extras, *inputs)):
-            return False
-        if len(set(project.sizes)) > 1:
-            return False
-        recorded = not torch.compiler.is_compiling() and recording.is_recording()
-        if recorded or (isinstance(layout, Padded) and layout.mask is not None):
-            return False
-        autocast = torch.is_autocast_enabled("cuda")
-        return fused_dropout.is_supported(
-            x,
-            dtype=torch.get_autocast_dtype("cuda") if autocast else project.weight.dtype,
-            width=project.out_features // (3 * self.heads),
-            length=layout.longest_sequence(x),
-        )
-
-    def _dropout_attention(self, x: Tensor, layout: Layout) -> Tensor:
-        """Attend in the kernels of `regard.nn.fast`, which read the fused projection; (..., H, D)."""
-        assert isinstance(self.project, FusedProjection)
-        qkv = self.project.fused(x)
-        width = qkv.shape[-1] // (3 * self.heads)
-        return fused_dropout.dropout_attention(
-            qkv,
-            heads=self.heads,
-            dropout=self.dropout,
-            scale=1 / math.sqrt(width) if self.scale is None else self.scale,
-            causal=self.causal,
-            starts=layout.starts if isinstance(layout, Packed) else None,
-            length=layout.longest_sequence(x),
-        )
 
     def _packed(
         self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed, bias: Tensor | None

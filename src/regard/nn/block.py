@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.errors import InputError, check_choice
 from regard.nn.attention import HALF, Attention, FusedProjection, SeparateProjections, SoftcapScore
 from regard.nn.kernels import fused_add_norm, fused_linear_gelu
-from regard.nn.masks import Context, Layout, select_rows
+from regard.nn.masks import Context, Layout
 from regard.nn.training import Dropout
 
 
@@ -185,12 +185,11 @@ class Residual(nn.Module):
         self.dropout = Dropout(layer.dropout)
 
     def forward(self, x: Tensor, branch: Callable[..., Tensor], context: Context | None = None) -> Tensor:
-        """Add `branch(x)`, or `branch(x, context)` if there is a context, whose `rows` are selected if it has any."""
+        """Add `branch(x)`, or `branch(x, context)` if there is a context, at its `output_positions`."""
         arguments = () if context is None else (context,)
         update: Tensor = branch(self.norm(x) if self.first else x, *arguments)
         update = self.dropout(update if self.post_norm is None else self.post_norm(update))
-        if context is not None and context.rows is not None:
-            x = select_rows(x, context.rows)
+        x = x if context is None else context.select(x)
         if self.first:
             return x + update
         fused = fused_add_norm(x, update, self.norm)
@@ -210,15 +209,11 @@ class ParallelBlock(nn.Module):
         self.dropout = Dropout(layer.dropout)
 
     def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
-        """Return the output for all positions, or (M, W) for the `rows` of the context."""
+        """Return the output for all positions, or (M, W) for the `output_positions` of the context."""
         context = Context.of(context)
-        cache, rows = context.cache, context.rows
-        own = Context(context.layout, None, None, context.bias, cache and cache.self_attention, rows, context.start)
         normed = self.norm(x)
-        attended = self.dropout(self.attention(normed, own))
-        if rows is not None:
-            x, normed = select_rows(x, rows), select_rows(normed, rows)
-        result: Tensor = x + attended + self.dropout(self.ffn(normed))
+        attended = self.dropout(self.attention(normed, context.for_self_attention()))
+        result: Tensor = context.select(x) + attended + self.dropout(self.ffn(context.select(normed)))
         return result
 
 
@@ -227,22 +222,18 @@ class Block(nn.Module):
 
     def __init__(self, layer: LayerConfig, *, positions: nn.Module | None = None) -> None:
         super().__init__()
-        self.attention, self.attended = layer.new_attention(positions=positions), Residual(layer)
+        self.attention, self.attention_residual = layer.new_attention(positions=positions), Residual(layer)
         if layer.cross:
-            self.cross, self.crossed = layer.new_attention(cross=True), Residual(layer)
-        self.ffn, self.fed = FeedForward(layer), Residual(layer)
+            self.cross, self.cross_residual = layer.new_attention(cross=True), Residual(layer)
+        self.ffn, self.ffn_residual = FeedForward(layer), Residual(layer)
         self.has_cross_attention = layer.cross
 
     def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
-        """Return the output for all positions, or (M, W) for the `rows` of the context."""
+        """Return the output for all positions, or (M, W) for the `output_positions` of the context."""
         context = Context.of(context)
-        cache, rows = context.cache, context.rows
-        if rows is not None and self.has_cross_attention:
-            raise ValueError("a layer with cross-attention cannot select rows; leave `rows` out")
-        own = Context(context.layout, None, None, context.bias, cache and cache.self_attention, rows, context.start)
-        x = self.attended(x, self.attention, own)
+        if context.output_positions is not None and self.has_cross_attention:
+            raise ValueError("a layer with cross-attention computes all positions; leave `output_positions` out")
+        x = self.attention_residual(x, self.attention, context.for_self_attention())
         if self.has_cross_attention:
-            cross_cache = cache and cache.cross_attention
-            cross = Context(context.layout, context.memory, context.memory_layout, cache=cross_cache)
-            x = self.crossed(x, self.cross, cross)
-        return self.fed(x, self.ffn)  # type: ignore[no-any-return]
+            x = self.cross_residual(x, self.cross, context.for_cross_attention())
+        return self.ffn_residual(x, self.ffn)  # type: ignore[no-any-return]

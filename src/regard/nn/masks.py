@@ -164,8 +164,8 @@ class Context:
 
     `memory` is the input of cross-attention, with its own layout. `bias` (1, H, T, S) is added to the attention scores.
     `cache` holds the keys and values of earlier steps for the module that receives the context: a stack, a layer or an
-    attention. `rows` (M,) are indices into the flat batch: only their outputs are computed. `start` is the number of
-    tokens before this input, one for the batch or one per row (B, 1), for modules that encode positions.
+    attention. `output_positions` (M,) are indices into the flat batch: only their outputs are computed. `start` is the
+    number of tokens before this input, one for the batch or one per row (B, 1), for modules that encode positions.
     """
 
     layout: Layout
@@ -173,10 +173,29 @@ class Context:
     memory_layout: Layout | None = None
     bias: Tensor | None = None
     cache: Any = None
-    rows: Tensor | None = None
+    output_positions: Tensor | None = None
     start: int | Tensor = 0
 
     @staticmethod
     def of(context: Context | Layout) -> Context:
         """Return a context; a layout alone gives a context without memory or cache."""
         return context if isinstance(context, Context) else Context(context)
+
+    def for_layer(self, number: int, *, of: int, bias: Tensor | None) -> Context:
+        """Return the context of layer `number`, from 0, of a stack; only the last one selects positions."""
+        cache = self.cache and self.cache.layers[number]
+        positions = self.output_positions if number == of - 1 else None
+        return Context(self.layout, self.memory, self.memory_layout, bias, cache, positions, self.start)
+
+    def for_self_attention(self) -> Context:
+        """Return the context of the self-attention of a layer."""
+        cache = self.cache and self.cache.self_attention
+        return Context(self.layout, None, None, self.bias, cache, self.output_positions, self.start)
+
+    def for_cross_attention(self) -> Context:
+        """Return the context of the cross-attention of a layer, which needs no bias and selects no positions."""
+        return Context(self.layout, self.memory, self.memory_layout, cache=self.cache and self.cache.cross_attention)
+
+    def select(self, x: Tensor) -> Tensor:
+        """Return the vectors (M, W) at the `output_positions`, or x if all positions are computed."""
+        return x if self.output_positions is None else select_rows(x, self.output_positions)

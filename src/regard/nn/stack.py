@@ -50,9 +50,9 @@ class Stack(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
-        """Return the last hidden state, or (M, W) for the `rows` of the context.
+        """Return the last hidden state, or (M, W) for the `output_positions` of the context.
 
-        With `rows`, the last layer skips most of the computation for other positions, as masked language modeling
+        With them, the last layer skips most of the computation for other positions, as masked language modeling
         allows.
         """
         for state in self.states(x, context):
@@ -62,19 +62,16 @@ class Stack(nn.Module):
     def states(self, x: Tensor, context: Context | Layout) -> Iterator[Tensor]:
         """Yield each hidden state: x first, the last one after the final norm. Later layers run only if requested."""
         context = Context.of(context)
-        layout, cache = context.layout, context.cache
-        bias = self._bias(x, layout, cache)
-        recording.record_hidden_state(self, 0, x, layout)
+        depth, bias = len(self.layers), self._bias(x, context.layout, context.cache)
+        recording.record_hidden_state(self, 0, x, context.layout)
         yield x
-        for number, layer in enumerate(self.layers, start=1):
-            last = number == len(self.layers)
-            rows = context.rows if last else None
-            layer_cache = cache and cache.layers[number - 1]
-            x = layer(x, Context(layout, context.memory, context.memory_layout, bias, layer_cache, rows, context.start))
-            if last:
+        for index, layer in enumerate(self.layers):
+            own = context.for_layer(index, of=depth, bias=bias)
+            x = layer(x, own)
+            if index == depth - 1:
                 x = self.dropout(self.norm(x))
-            if rows is None:
-                recording.record_hidden_state(self, number, x, layout)
+            if own.output_positions is None:
+                recording.record_hidden_state(self, index + 1, x, context.layout)
             yield x
 
     def _bias(self, x: Tensor, layout: Layout, cache: StackCache | None) -> Tensor | None:

@@ -59,6 +59,10 @@ class Result(BaseModel):
         """The JSON document; `warnings`, if there are any, name texts that the model cannot read."""
         return {**self.to_dict(), **({"warnings": self._warnings} if self._warnings else {})}
 
+    def document_bytes(self) -> int:
+        """About how large the JSON document is, if arrays can make it too large for a server; else 0."""
+        return 0
+
     def to_text(self) -> str:
         """The result as the command line prints it."""
         return self.to_json()

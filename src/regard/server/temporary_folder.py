@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from regard.errors import RegardError
-from regard.files.output_folder import LOCK, lock_folder
+from regard.files.durable_folder import LOCK, lock_folder
 
 PREFIX = "regard-server-"
 

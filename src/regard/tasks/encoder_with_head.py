@@ -77,7 +77,7 @@ class VectorHead(TaskHead):
 def _pool(encoder: Any, family: Family, *, pooled: bool) -> nn.Module | None:
     """The layers of a task head before its last one, with weights of the encoder's heads where it has them."""
     width, eps = encoder.config.hidden_size, encoder.config.layer_norm_eps
-    pretrained = getattr(encoder, "masked" if family.task_transform else "pooler", None)
+    pretrained = getattr(encoder, "mlm_head" if family.task_transform else "pooler", None)
     if not pooled and not family.task_transform:
         return None
     linear = nn.Linear(width, width, bias=not family.task_transform)
@@ -140,7 +140,7 @@ class EncoderWithHead(nn.Module):
         config, layers = encoder.config, None
         if can(encoder, "text-encoder") and vectors is None:
             layers = _pool(encoder, family, pooled=task.pooled)
-        for name in family.heads:
+        for name in family.output_heads:
             setattr(encoder, name, None)
         if vectors is not None:
             return cls(encoder, VectorHead(config.hidden_size, task.num_outputs, vectors))
@@ -157,7 +157,9 @@ class EncoderWithHead(nn.Module):
         if self.vectors is not None or not can(self.encoder, "text-encoder"):
             return self.forward_with_hidden(inputs)[1]
         # BERT's last layer computes only the selected positions.
-        hidden = self.encoder(inputs.batch.ids, inputs.batch.layout, *self._segments(inputs), rows=inputs.positions)
+        hidden = self.encoder(
+            inputs.batch.ids, inputs.batch.layout, *self._segments(inputs), output_positions=inputs.positions
+        )
         result: Tensor = self.head(hidden)
         return result
 

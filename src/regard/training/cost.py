@@ -46,10 +46,10 @@ class ModelShape:
 
     @classmethod
     def from_config(
-        cls, name: str, config: Any, *, heads: tuple[str, ...] | None = None, length: int | None = None
+        cls, name: str, config: Any, *, output_heads: tuple[str, ...] | None = None, length: int | None = None
     ) -> ModelShape:
         """Without a `length`, rows have as many tokens as the model has positions."""
-        return cls(name, config, _count(config, heads), length or _positions(config))
+        return cls(name, config, _count(config, output_heads), length or _positions(config))
 
 
 class CostEstimate(Result):
@@ -135,7 +135,7 @@ def shape_of_settings(path: str, *, length: int | None = None) -> ModelShape:
     settings = PretrainingConfig.load(path)
     config = model_config(settings, vocab_size=settings.vocabulary.vocab_size or DEFAULT_VOCAB_SIZE)
     return ModelShape.from_config(
-        path, config, heads=trained_heads(settings), length=length or settings.data.max_length
+        path, config, output_heads=trained_heads(settings), length=length or settings.data.max_length
     )
 
 
@@ -179,11 +179,11 @@ def parse_count(text: str, *, unit: str = "tokens") -> int:
     return whole
 
 
-def _count(config: Any, heads: tuple[str, ...] | None) -> int:
+def _count(config: Any, output_heads: tuple[str, ...] | None) -> int:
     import torch
 
     with torch.device("meta"):  # shapes without memory
-        model = build(config, heads=heads)
+        model = build(config, output_heads=output_heads)
     return sum(parameter.numel() for parameter in model.parameters())
 
 

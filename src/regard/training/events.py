@@ -21,8 +21,9 @@ R = TypeVar("R")
 Events = Generator[Event, None, R]  # yields events and returns a result
 FEW_EXAMPLES = 50  # on so many, answers are counted
 OBJECTIVES = {  # how the scores of a pretrained model are shown
-    "words": "tokens",
-    "pairs": "next sentence",
+    "mlm": "tokens",
+    "lm": "tokens",
+    "nsp": "next sentence",
     "replaced": "replaced tokens",
     "spans": "dropped spans",
     "forwards": "next token",

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+from regard.errors import InputError
 from regard.nn.block import Block
 from regard.training.optimizer import set_learning_rate
 from regard.training.shards import is_sharded, local_part, total_norm
@@ -179,15 +180,17 @@ def _gradient_sync(module: nn.Module, *, last: bool) -> AbstractContextManager[N
 
 def enable_gradient_checkpointing(model: nn.Module) -> None:
     """Recompute each layer in the backward pass: less memory for about a third more time."""
-    for block in model.modules():
-        if isinstance(block, Block):
-            forward = block.forward
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    if not blocks:
+        raise InputError("run.gradient_checkpointing recomputes layers, and this model has no layers of a Transformer")
+    for block in blocks:
+        forward = block.forward
 
-            def checkpointed(*args: Any, _forward: Callable[..., Tensor] = forward, **options: Any) -> Tensor:
-                result: Tensor = checkpoint(partial(_forward, **options), *args, use_reentrant=False)
-                return result
+        def checkpointed(*args: Any, _forward: Callable[..., Tensor] = forward, **options: Any) -> Tensor:
+            result: Tensor = checkpoint(partial(_forward, **options), *args, use_reentrant=False)
+            return result
 
-            block.forward = checkpointed  # type: ignore[method-assign]
+        block.forward = checkpointed  # type: ignore[method-assign]
 
 
 def derive_seed(*numbers: int) -> int:

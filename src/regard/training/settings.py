@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, Strict, model_validator
 
 from regard.errors import InputError, check_choice
 from regard.settings import Precision, SettingsSection
@@ -93,6 +93,12 @@ def _seconds(text: str) -> float | None:
     return sum(float(part or 0) * size for part, size in zip(match.groups(), (3600, 60, 1), strict=True))
 
 
+def _is_budget(text: str) -> str:
+    if text:
+        parse_budget(text)
+    return text
+
+
 def _is_interval(text: str) -> str:
     parse_interval(text)
     return text
@@ -101,17 +107,83 @@ def _is_interval(text: str) -> str:
 IntervalSetting = Annotated[str, AfterValidator(_is_interval)]
 
 
+# The settings of every kind of training, declared once; a kind has its own defaults, and leaves out what it refuses.
+NumEpochs = Annotated[int, Field(ge=1, le=1 << 20, description="Number of epochs, without max_steps or budget.")]
+MaxSteps = Annotated[int, Field(ge=0, le=1 << 40, description="Length of the run in steps; 0: not limited by steps.")]
+Budget = Annotated[str, AfterValidator(_is_budget), Field(description='Length of the run in time, "20min"; or empty.')]
+Optimizer = Annotated[
+    Literal["adamw", "muon"], Field(description="adamw, or muon for the weight matrices of the layers.")
+]
+LearningRate = Annotated[float, Field(gt=0, le=10, description="Peak learning rate.")]
+FittedLearningRate = Annotated[
+    float, Field(ge=0, le=10, description="Peak learning rate; 0: chosen from the hidden size.")
+]
+WeightDecay = Annotated[float, Field(ge=0, le=10, description="Weight decay of matrices.")]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+AdamBetas = Annotated[tuple[Beta, Beta], Strict(False), Field(description="AdamW betas.")]  # TOML has lists
+AdamEpsilon = Annotated[float, Field(gt=0, le=1, description="AdamW epsilon.")]
+MaxGradNorm = Annotated[float, Field(ge=0, description="Maximum gradient norm; 0 disables clipping.")]
+WarmupRatio = Annotated[float, Field(ge=0, le=1, description="Share of the run for learning rate warmup.")]
+WarmupSteps = Annotated[int, Field(ge=0, le=1 << 24, description="Steps of learning rate warmup; 0: see warmup_ratio.")]
+Scheduler = Annotated[
+    SchedulerType, Field(description="Decay after warmup: linear, cosine, noam (1/sqrt(step)) or constant.")
+]
+MinLrRatio = Annotated[
+    float, Field(ge=0, le=1, description="Final learning rate as a share of the peak learning rate.")
+]
+AccumulationSteps = Annotated[
+    int, Field(ge=1, le=1 << 20, description="Parts of a batch that are trained on one after the other.")
+]
+Patience = Annotated[
+    int, Field(ge=0, le=1 << 20, description="Evaluations without improvement before stopping; 0: never.")
+]
+Select = Annotated[
+    Literal["best", "last", "average"],
+    Field(description="Weights to keep: the best on dev, the last, or the average of the last epochs."),
+]
+AverageEpochs = Annotated[
+    int, Field(ge=1, le=100, description="Last epochs whose weights are averaged; best: kept if better. 1: none.")
+]
+
+
+class TrainingSection(SettingsSection):
+    """Length, optimizer, schedule and choice of weights: what `Trainer` does for every recipe."""
+
+    num_epochs: NumEpochs = 3
+    max_steps: MaxSteps = 0
+    budget: Budget = ""
+    learning_rate: FittedLearningRate = 0.0
+    optimizer: Optimizer = "adamw"
+    weight_decay: WeightDecay = 0.01
+    adam_betas: AdamBetas = (0.9, 0.98)
+    adam_epsilon: AdamEpsilon = 1e-6
+    max_grad_norm: MaxGradNorm = 1.0
+    warmup_ratio: WarmupRatio = 0.1
+    warmup_steps: WarmupSteps = 0
+    lr_scheduler_type: Scheduler = "linear"
+    min_lr_ratio: MinLrRatio = 0.0
+    gradient_accumulation_steps: AccumulationSteps = 1
+    early_stopping_patience: Patience = 0
+    select: Select = "best"
+    average_epochs: AverageEpochs = 1
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.max_steps and self.budget:
+            raise ValueError("training.max_steps and training.budget both say how long to train; set one of them")
+        if self.warmup_steps and self.budget:
+            raise ValueError("training.warmup_steps counts steps, and training.budget time; set training.warmup_ratio")
+        if self.lr_scheduler_type == "noam" and not (self.warmup_steps or self.warmup_ratio):
+            raise ValueError("training.warmup_steps is 0, and noam depends on the warmup; set it, or another scheduler")
+        return self
+
+
 class RunSection(SettingsSection):
     seed: int = Field(default=0, ge=0, lt=1 << 62, description="Seed of initial weights, data order and dropout.")
     precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that supports it, otherwise fp32.")
-    checkpoint_every: IntervalSetting = Field(
-        default="2min", description='"2min" or "500 steps"; empty: after each epoch only.'
+    compile: Literal["auto", "on", "off"] = Field(
+        default="auto", description="torch.compile; auto: on a GPU, if all batches have one shape."
     )
-
-
-class ParallelRunSection(RunSection):
-    """Of training that several processes can share."""
-
     parallel: Parallel = Field(
         default="auto",
         description="Several processes: ddp, each has the model; fsdp, each has a part of it; auto: fsdp if needed.",
@@ -119,6 +191,11 @@ class ParallelRunSection(RunSection):
     gradient_checkpointing: bool = Field(
         default=False, description="Recompute activations: less memory for about a third more time."
     )
+    evaluate_every: IntervalSetting = Field(default="", description='"5min" or "500 steps"; empty: after each epoch.')
+    checkpoint_every: IntervalSetting = Field(
+        default="2min", description='"2min" or "500 steps"; empty: after each epoch only.'
+    )
+    save_total_limit: int = Field(default=2, ge=1, le=1 << 20, description="Number of recent checkpoints to keep.")
 
 
 CHANGEABLE_SETTINGS = frozenset({"run.parallel"})  # a resumed run may share its work in another way

@@ -1,28 +1,33 @@
-"""The shared trainer: steps, events, evaluation, checkpoints, interruption, early stopping and bit-for-bit resume.
+"""The trainer: everything that kinds of training have in common; what differs is a `Recipe`.
 
-`Trainer` is the base of pretraining; `EpochTrainer`, for a fixed data set, is the base of fine-tuning and translation.
-They write checkpoints only and print nothing.
+It owns the optimizers, the schedule and its length (epochs, steps or a time budget), accumulation of gradients,
+prefetching, compilation, several processes (DDP, FSDP2), gradient checkpointing, checkpoints and bit-for-bit resuming,
+early stopping, the choice of weights (best, last or average) and events. It writes checkpoints only, prints nothing,
+and is not meant to be subclassed: a capability belongs here, a difference to a recipe.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, final
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
+from regard.data.prefetch import prefetch
 from regard.device import autocast_dtype, synchronize
-from regard.errors import RegardError
-from regard.events import Event, Note
+from regard.errors import InputError, RegardError
+from regard.events import Note
+from regard.nn.block import Block
 from regard.training.callbacks import Callbacks
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint, capture, copy_rows, restore
 from regard.training.events import (
+    AverageEvaluated,
     CheckpointSaved,
     Evaluated,
     EvaluationProgress,
@@ -32,123 +37,192 @@ from regard.training.events import (
     StepFinished,
 )
 from regard.training.loop import (
-    AdversarialPerturbation,
     Step,
     StepProgress,
     Stopwatch,
     TimeProgress,
     derive_seed,
+    enable_gradient_checkpointing,
     train,
 )
-from regard.training.parallel import ShardedModel
-from regard.training.settings import RunSection, parse_interval
+from regard.training.optimizer import build_optimizers
+from regard.training.parallel import ShardedModel, blank_copy, choose_parallel, replicate
+from regard.training.recipe import Capability, Recipe, Scores, Share, TrainingOutcome
+from regard.training.settings import learning_rate_factor, parse_budget, parse_interval
+from regard.training.shards import local_part
 from regard.training.stopping import Stop, stopping
 from regard.training.world import World
 
 LOG_EVERY = 1.0  # seconds
-BEST = "best."
-R = TypeVar("R")
+COMPILING_STEPS = 3  # a CUDA graph is recorded in the second step and used in the third
+KEPT = "kept."  # the prefix of weights of finished epochs in a checkpoint
+Weights = dict[str, Tensor]
 
 
-class Trainer(ABC, Generic[R]):
-    """Runs the training loop. `learning_rate` maps progress, 0 to 1, to the rate; `objective` computes the losses.
+@final
+class Trainer:
+    """Trains the model of a recipe, with checkpoints in `folder`, if there is one, in one process or several.
 
-    With `sharded`, each process has a part of the model, which is in the objective too.
+    Of epochs with a main score the best one is kept, or the average of the last ones, as the settings say. A callback
+    that returns True ends the training after the next evaluation.
     """
-
-    perturbation: AdversarialPerturbation | None = None
-    remedy: str  # for a run that has diverged
-    saves_after_evaluation = False  # in addition to the checkpoints of the interval
 
     def __init__(
         self,
-        model: nn.Module,
-        objective: nn.Module,
-        optimizers: Sequence[Optimizer],
+        recipe: Recipe,
         *,
-        learning_rate: Callable[[float], float],
-        max_grad_norm: float,
-        run: RunSection,
-        checkpoints: Checkpoints | None,
+        seed: int | None = None,
         device: torch.device,
+        folder: Path | None = None,
+        callbacks: Callbacks | None = None,
         world: World | None = None,
-        sharded: ShardedModel | None = None,
     ) -> None:
-        self.sharded = sharded
-        self.model, self.objective, self.optimizers = model, objective, optimizers
-        self._learning_rate, self._max_grad_norm = learning_rate, max_grad_norm or math.inf
-        self._saving = parse_interval(run.checkpoint_every)
-        self.checkpoints, self.device = checkpoints, device
-        self.autocast = autocast_dtype(run.precision, device)
-        self.world = world or World()
+        self.recipe, self.device, self.world = recipe, device, world or World()
+        training, run = recipe.training, recipe.run
+        self.seed = run.seed if seed is None else seed
+        self.callbacks = callbacks or Callbacks()
+        self.checkpoints = None if folder is None else Checkpoints(folder, keep=run.save_total_limit)
+        refuse_capabilities(recipe, processes=self.world.size)
+        self._share = Share(self.world.rank, self.world.size, self.world.size * training.gradient_accumulation_steps)
+        self._prepare_model()
+        self.steps = self._count_steps()
+        self.training_seconds = parse_budget(training.budget) if training.budget else None
+        warmup = training.warmup_steps / self.steps if training.warmup_steps and self.steps else training.warmup_ratio
+        self._learning_rate = lambda done: (
+            training.learning_rate
+            * learning_rate_factor(
+                done, warmup=warmup, scheduler=training.lr_scheduler_type, min_ratio=training.min_lr_ratio
+            )
+        )
+        self._saving, self._evaluating = parse_interval(run.checkpoint_every), parse_interval(run.evaluate_every)
+        self._selects = recipe.evaluates and training.select != "last"
+        self._averages = recipe.evaluates and (training.average_epochs > 1 or training.select == "average")
         self.stopwatch = Stopwatch()
-        self.step = 0  # finished steps
-        self._logged_step = self._saved_step = 0
-        self._logged = self._saved = 0.0  # seconds
+        self.step = self.tokens = 0  # finished steps, and what was read in them
+        self.position: Any = None  # where the recipe's next batch begins
+        self.history: list[dict[str, Any]] = []  # the scores of each evaluation, which is that of an epoch or interval
+        self.losses: list[float] = []  # the mean training loss up to each of them
+        self.best = 0  # the best evaluation, from 1
+        self._kept: dict[int, Weights] = {}  # weights after evaluations, by number
+        self._loss_sum = torch.zeros((), device=device)  # since the last evaluation
+        self._evaluated_step = self._logged_step = self._saved_step = self._logged_tokens = 0
+        self._evaluated = self._logged = self._saved = 0.0  # seconds
+        self._progress_reported = -math.inf
+        self._mfu_per_speed = 0.0  # MFU of one token per second
 
-    @abstractmethod
-    def run(self, stop: Stop) -> Events[R | None]:
-        """Train to the end, from the newest checkpoint if there is one. None: interrupted, with everything saved."""
+    def _prepare_model(self) -> None:
+        recipe, device, world, training = self.recipe, self.device, self.world, self.recipe.training
+        self.autocast = autocast_dtype(recipe.run.precision, device)
+        model = recipe.build_model(self.seed)
+        self.parallel, self._parallel_note = choose_parallel(
+            recipe.run.parallel, model, optimizer=training.optimizer, world=world, device=device
+        )
+        blank = blank_copy(model) if self.parallel == "fsdp" else None
+        self.model = model if blank is not None else model.to(device)
+        if recipe.run.gradient_checkpointing:
+            enable_gradient_checkpointing(model)
+        self.objective = recipe.objective(self.model, device)
+        self.compiled = recipe.compiles(device)
+        if self.compiled:
+            self._compile()
+        self.sharded = None
+        self.layer_schedule = recipe.layer_schedule(self.model)
+        if blank is not None:
+            self.sharded = ShardedModel(
+                self.model, self.objective, blank, world=world, device=device, dtype=self.autocast
+            )
+            self.layer_schedule = recipe.layer_schedule(self.model)  # of the sharded parameters
+        elif world.size > 1:
+            # Layers that are still frozen get no gradient.
+            unused = self.layer_schedule is not None and self.layer_schedule.unfreeze > 0
+            self.objective = replicate(self.objective, find_unused_parameters=unused)
+        self.optimizers = build_optimizers(
+            self.model,
+            name=training.optimizer,
+            learning_rate=training.learning_rate,
+            betas=training.adam_betas,
+            eps=training.adam_epsilon,
+            weight_decay=training.weight_decay,
+        )
+        self._trained = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+        if self.layer_schedule is not None:
+            self.layer_schedule.configure(self.optimizers)
+        self.perturbation = recipe.perturbation(self.model)
 
-    def run_interruptible(self) -> Events[R]:
-        """Run with deferred signals: on Ctrl-C or SIGTERM the state is saved, and then the signal is delivered."""
-        with stopping() as stop:
-            result = yield from self.run(stop)
-            if result is None:
+    def _compile(self) -> None:
+        if self.parallel == "fsdp":  # between layers the processes send one another parameters
+            for block in self.objective.modules():
+                if isinstance(block, Block):
+                    block.compile()
+            return
+        # CUDA graphs save hundreds of kernel launches per step, which dominate the time of a small model. With
+        # gradient accumulation a replay would overwrite the gradients of the previous part of the batch.
+        constant = self.recipe.constant_shapes
+        graphs = self.device.type == "cuda" and constant and self._share.count == 1
+        self.objective.compile(mode="reduce-overhead" if graphs else None, dynamic=False if constant else None)
+
+    def _count_steps(self) -> int | None:
+        """The number of steps; None if the length is a time."""
+        training = self.recipe.training
+        if training.budget or training.max_steps:
+            return training.max_steps or None
+        if self.recipe.steps_per_epoch is None:
+            raise InputError("how long to train? set max_steps or a budget, one of them")
+        return training.num_epochs * self.recipe.steps_per_epoch
+
+    def train(self, stop: Stop | None = None) -> Events[TrainingOutcome]:
+        """Train to the end, from the newest checkpoint if there is one.
+
+        On Ctrl-C or SIGTERM the state is saved, and then the signal is delivered; a given `stop` replaces signals.
+        """
+        if self._parallel_note:
+            yield Note(message=self._parallel_note)
+        if self.layer_schedule is not None and self.steps is not None:
+            rate = self.recipe.training.learning_rate
+            yield self.layer_schedule.event(self.optimizers, learning_rate=rate, steps=self.steps)
+        if self.compiled:
+            self._discard_steps()
+        yield from self._resume()
+        with stopping() if stop is None else nullcontext(stop) as stop:
+            if not (yield from self._train(stop)):
                 yield Interrupted(step=self.step)
                 stop.deliver()
-        assert result is not None
-        return result
+        return (yield from self._select())
 
-    @abstractmethod
-    def _progress(self) -> StepProgress | TimeProgress: ...
-
-    @abstractmethod
-    def _batches(self, first: int) -> Iterator[list[dict[str, Any]]]:
-        """The batches from step `first` on. All randomness follows from the seed and the step."""
-
-    @abstractmethod
-    def _evaluation_due(self) -> bool:
-        """Whether the model is evaluated after the step that was just made."""
-
-    @abstractmethod
-    def _evaluate(self) -> Events[None]: ...
-
-    @abstractmethod
-    def _position(self) -> dict[str, Any]:
-        """The state beside model, optimizers and time that a checkpoint needs, as JSON."""
-
-    @abstractmethod
-    def _restore_position(self, checkpoint: TrainingCheckpoint) -> None: ...
-
-    @abstractmethod
-    def _step_details(self, seconds: float) -> dict[str, Any]:
-        """More fields of a `StepFinished` event."""
-
-    def _count_step(self, step: Step) -> None:
-        """Called after each step, without waiting for the device."""
-
-    def _combine_processes(self) -> None:
-        """Called in all processes before a save: make values that each process counts for itself equal in all."""
-
-    def _is_over(self) -> bool:
-        """Whether training ends before the progress says so."""
-        return False
+    def _discard_steps(self) -> None:
+        """Compile in steps at learning rate 0 that are discarded, so that a time budget is spent on training."""
+        steps = train(
+            self.objective,
+            self._batches(0),
+            self.optimizers,
+            progress=lambda step: 0.0,
+            learning_rate=lambda done: 0.0,
+            autocast=self.autocast,
+        )
+        for _ in itertools.islice(steps, COMPILING_STEPS):
+            pass
+        steps.close()
+        synchronize(self.device)
+        for optimizer in self.optimizers:
+            optimizer.state.clear()
+        self.tokens, self.position = 0, None
 
     def _train(self, stop: Stop) -> Events[bool]:
         """Train to the end; returns False if it was interrupted. In both cases everything is saved."""
         self._logged_step = self._saved_step = self.step
+        self._logged_tokens = self.tokens
         self._logged = self._saved = self.stopwatch.elapsed
         self.stopwatch.start()
         interrupted, last = False, None
-        for step in () if self._is_over() else self._steps(self.step):
+        saves_after_evaluation = self.recipe.evaluates and self.recipe.steps_per_epoch is not None
+        for step in () if self._is_over() else self._steps():
             self.step, last = step.number + 1, step
-            self._count_step(step)
+            self._loss_sum += step.losses["loss"]
             elapsed = self.stopwatch.elapsed
             log, save, evaluate = self.world.broadcast(
                 float(elapsed - self._logged >= LOG_EVERY),
                 float(self._saving.due(steps=self.step - self._saved_step, seconds=elapsed - self._saved)),
-                float(self._evaluation_due()),
+                float(self._evaluation_due(elapsed)),
             )
             if log or save or evaluate:  # losses are checked before saving: the last checkpoint of a run is good
                 yield self._log(step)
@@ -156,7 +230,7 @@ class Trainer(ABC, Generic[R]):
                 self.stopwatch.pause()
                 if evaluate:
                     yield from self._evaluate()
-                if save or (evaluate and self.saves_after_evaluation):
+                if save or (evaluate and saves_after_evaluation):
                     yield from self._save()
                 self.world.barrier()
                 self.stopwatch.start()
@@ -171,25 +245,61 @@ class Trainer(ABC, Generic[R]):
             yield from self._save()
         return not interrupted
 
+    def _steps(self) -> Iterator[Step]:
+        if self.training_seconds is not None:
+            progress: StepProgress | TimeProgress = TimeProgress(self.training_seconds, self.stopwatch)
+        else:
+            assert self.steps is not None
+            progress = StepProgress(self.steps)
+        return train(
+            self.objective,
+            self._batches(self.step),
+            self.optimizers,
+            progress=lambda step: self.world.broadcast(progress(step))[0],
+            learning_rate=self._learning_rate,
+            max_grad_norm=self.recipe.training.max_grad_norm or math.inf,
+            autocast=self.autocast,
+            perturbation=self.perturbation,
+            first=self.step,
+        )
+
+    def _batches(self, first: int) -> Iterator[list[dict[str, Any]]]:
+        """The inputs of this process's parts of each batch. All randomness follows from the seed and the step."""
+        source = prefetch(self.recipe.batches(first, self.position, self._share))
+        process = [self.world.rank] if self.world.size > 1 else []  # each has its own dropout
+        try:
+            for step, batch in enumerate(source, start=first):
+                parts = [self.recipe.inputs(part, self.device) for part in batch.parts]
+                if self.layer_schedule is not None:
+                    self.layer_schedule.start_step(step / (self.steps or math.inf))
+                number = divmod(step, self.recipe.steps_per_epoch) if self.recipe.steps_per_epoch else (step,)
+                torch.manual_seed(derive_seed(self.seed, *number, *process))
+                # Updated before the step, because they are read after it.
+                self.tokens, self.position = self.tokens + batch.tokens, batch.position
+                yield parts
+        finally:
+            source.close()
+
+    def _evaluation_due(self, elapsed: float) -> bool:
+        """Whether the model is evaluated after the step that was just made."""
+        if self._evaluating.steps or self._evaluating.seconds or self.recipe.steps_per_epoch is None:
+            return self._evaluating.due(steps=self.step - self._evaluated_step, seconds=elapsed - self._evaluated)
+        return self.step % self.recipe.steps_per_epoch == 0
+
+    def _is_over(self) -> bool:
+        """Whether all steps are done, or the training stops early."""
+        if self.steps is not None and self.step >= self.steps:
+            return True
+        if not self.history or self._evaluated_step != self.step:
+            return False
+        (stopped,) = self.world.broadcast(float(self.callbacks.stop))
+        return bool(stopped) or 0 < self.recipe.training.early_stopping_patience <= len(self.history) - self.best
+
     def _interrupted(self, stop: Stop) -> bool:
         """Whether any process was asked to stop: then all do."""
         if number := int(self.world.max(float(stop.signal or 0))):
             stop.signal = number
         return bool(number)
-
-    def _steps(self, first: int) -> Iterator[Step]:
-        progress = self._progress()
-        return train(
-            self.objective,
-            self._batches(first),
-            self.optimizers,
-            progress=lambda step: self.world.broadcast(progress(step))[0],
-            learning_rate=self._learning_rate,
-            max_grad_norm=self._max_grad_norm,
-            autocast=self.autocast,
-            perturbation=self.perturbation,
-            first=first,
-        )
 
     def _log(self, step: Step) -> StepFinished:
         means = self.world.mean(*(loss.item() for loss in step.losses.values()))  # waits for the device
@@ -198,10 +308,12 @@ class Trainer(ABC, Generic[R]):
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise RegardError(
                 f"the run has diverged: at step {self.step:,} the loss is {loss}, the gradient norm {norm} and the "
-                f"learning rate {step.learning_rate:g}. {self.remedy}"
+                f"learning rate {step.learning_rate:g}. {self.recipe.remedy}"
             )
-        details = self._step_details(elapsed)
-        self._logged, self._logged_step = elapsed, self.step
+        speed = (self.tokens - self._logged_tokens) / max(elapsed - self._logged, 1e-9)
+        per_epoch = self.recipe.steps_per_epoch
+        left = (self.steps or 0) - self.step
+        self._logged, self._logged_step, self._logged_tokens = elapsed, self.step, self.tokens
         return StepFinished(
             step=self.step,
             seconds=elapsed,
@@ -210,8 +322,103 @@ class Trainer(ABC, Generic[R]):
             learning_rate=step.learning_rate,
             progress=step.progress,
             grad_norm=norm,
-            **details,
+            steps=self.steps if per_epoch else None,
+            epoch=(self.step - 1) // per_epoch + 1 if per_epoch else None,
+            tokens=self.tokens or None,
+            tokens_per_second=speed if self.tokens else None,
+            mfu=speed * self._mfu_per_speed if self._mfu_per_speed else None,
+            seconds_left=(
+                max(self.training_seconds - elapsed, 0.0) if self.training_seconds else elapsed * left / self.step
+            ),
         )
+
+    def _evaluate(self) -> Events[None]:
+        """Evaluate after an epoch or interval, and keep the weights that may be chosen."""
+        self._combine_processes()
+        self.losses.append(self._loss_sum.item() / max(self.step - self._evaluated_step, 1))
+        self._loss_sum = torch.zeros_like(self._loss_sum)
+        scores = yield from self._scores(final=self.step == self.steps)
+        elapsed, number = self.stopwatch.elapsed, len(self.history) + 1
+        if scores and self._counts_epochs:
+            yield Evaluated(epoch=number, seconds=elapsed, scores=scores, train_loss=self.losses[-1])
+        elif scores:
+            yield Evaluated(step=self.step, tokens=self.tokens or None, seconds=elapsed, scores=scores)
+        self.history.append(scores)
+        self._evaluated, self._evaluated_step = elapsed, self.step
+        if self._is_better(scores):
+            self.best = number
+        averaged = range(number - self.recipe.training.average_epochs + 1, number + 1) if self._averages else ()
+        wanted = {*averaged, *([self.best] if self._selects else [])}
+        self._kept = {epoch: weights for epoch, weights in self._kept.items() if epoch in wanted}
+        if number in wanted:
+            self._kept[number] = {name: tensor.clone() for name, tensor in self._weights().items()}
+
+    def _is_better(self, scores: Scores) -> bool:
+        """Whether an evaluation beats the best one before it."""
+        if not self._selects or not self.best or not scores:
+            return True
+        margin = 1e-9 if self.recipe.keeps_last_of_equal else 0.0
+        return self.recipe.quality(scores) > self.recipe.quality(self.history[self.best - 1]) - margin
+
+    @property
+    def _counts_epochs(self) -> bool:
+        """Whether evaluations are those of epochs."""
+        return self.recipe.steps_per_epoch is not None and not self.recipe.run.evaluate_every.strip()
+
+    def _scores(self, *, final: bool) -> Events[dict[str, Any]]:
+        """The scores of the whole model, which the main process computes, in all processes."""
+        if not self.recipe.evaluates:
+            return {}
+        model, scores = self.whole_model(), None
+        with self.world.main_only() as is_main:
+            if is_main:
+                steps = self.recipe.evaluate(model, final=final)
+                while scores is None:
+                    try:
+                        done, total = next(steps)
+                    except StopIteration as end:
+                        scores = dict(end.value)
+                        break
+                    if (now := time.monotonic()) - self._progress_reported >= LOG_EVERY or done == total:
+                        self._progress_reported = now
+                        yield EvaluationProgress(epoch=len(self.history) + 1, done=done, total=total)
+        found: dict[str, Any] = self.world.broadcast_json(scores)
+        return found
+
+    def _select(self) -> Events[TrainingOutcome]:
+        """Load the weights that the settings choose; the last ones may not have been evaluated yet."""
+        scores, epochs = (self.history[self.best - 1], [float(self.best)]) if self.best else ({}, [])
+        chosen = self._kept.get(self.best)
+        if self._evaluated_step != self.step or not self.best:
+            last = yield from self._scores(final=True)
+            if last and self._counts_epochs:
+                yield Evaluated(step=self.step, seconds=self.stopwatch.elapsed, scores=last)
+            if self._is_better(last):
+                scores, epochs, chosen = last, [self.step / (self.recipe.steps_per_epoch or self.step or 1)], None
+        average: dict[str, Any] = {}
+        if self._averages and self.history:
+            newest = range(max(len(self.history) - self.recipe.training.average_epochs, 0) + 1, len(self.history) + 1)
+            before = {name: tensor.clone() for name, tensor in self._weights().items()} if chosen is None else chosen
+            self._load(_mean([self._kept[number] for number in newest]))
+            average = yield from self._scores(final=True)
+            yield AverageEvaluated(epochs=list(newest), scores=average)
+            quality = self.recipe.quality
+            if self.recipe.training.select == "best" and quality(scores) > quality(average):
+                chosen = before
+            else:
+                scores, epochs, chosen = average, [float(number) for number in newest], None
+        if chosen is not None:
+            self._load(chosen)
+        cost = self.stopwatch.elapsed, self.step, self.tokens
+        return TrainingOutcome(scores, epochs, *cost, self.history, average, self.losses)
+
+    def _weights(self) -> Weights:
+        """The weights that are ever trained; the live ones."""
+        return {name: p.detach() for name, p in self.model.named_parameters() if name in self._trained}
+
+    def _load(self, weights: Mapping[str, Tensor]) -> None:
+        for name, tensor in self._weights().items():
+            local_part(tensor).copy_(local_part(weights[name]))
 
     def whole_model(self) -> Any:
         """The model, in the main process with all of its parameters; all processes take part."""
@@ -219,6 +426,11 @@ class Trainer(ABC, Generic[R]):
             return self.model
         whole = self.sharded.gather()
         return self.model if whole is None else whole
+
+    def _combine_processes(self) -> None:
+        """Make the sum of losses, which each process counts for itself, equal in all."""
+        if self.world.size > 1:
+            self._loss_sum.fill_(self.world.mean(self._loss_sum.item())[0])
 
     def _save(self) -> Events[None]:
         self._combine_processes()
@@ -235,170 +447,80 @@ class Trainer(ABC, Generic[R]):
     def _state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The arguments of `Checkpoints.save`."""
         tensors, state = capture(self.model, self.optimizers)
-        return tensors | self._extra_tensors(), state | self._position() | {"seconds": self.stopwatch.elapsed}
-
-    def _extra_tensors(self) -> dict[str, Tensor]:
-        return {}
+        for number, weights in self._kept.items():
+            tensors |= {f"{KEPT}{number}.{name}": tensor for name, tensor in weights.items()}
+        return tensors, state | {
+            "seconds": self.stopwatch.elapsed,
+            "tokens": self.tokens,
+            "position": self.position,
+            "training_seconds": self.training_seconds,
+            "history": self.history,
+            "losses": self.losses,
+            "loss_sum": self._loss_sum.item(),
+            "best": self.best,
+            "evaluated": [self._evaluated_step, self._evaluated],
+        }
 
     def _resume(self) -> Events[bool]:
         """Restore the newest intact checkpoint, if there is one."""
         damaged: list[str] = []
-        found = None
+        newest = None
         with self.world.main_only() as is_main:  # all files are hashed once, not once per process
             if is_main and self.checkpoints is not None:
-                found = self.checkpoints.latest(on_damaged=damaged.append)
+                newest = self.checkpoints.latest(on_damaged=damaged.append)
         for problem in damaged:
             yield Note(message=f"skipped a damaged checkpoint: {problem}")
-        step = self.world.broadcast_json(None if found is None else found.step)
+        step = self.world.broadcast_json(None if newest is None else newest.step)
         if step is None or self.checkpoints is None:
             return False
-        found = found or self.checkpoints.read(step)
-        self._restore_position(found)
-        own = {name: tensor for name, tensor in found.tensors.items() if not name.startswith(BEST)}
-        restore(self.model, self.optimizers, own, found.state)
-        self.step = found.step
-        self.stopwatch = Stopwatch(found.state["seconds"])
-        tokens = found.state.get("tokens")
-        yield Resumed(step=found.step, seconds=self.stopwatch.elapsed, tokens=tokens)
+        self._restore(newest or self.checkpoints.read(step))
+        tokens = self.tokens or None
+        yield Resumed(step=self.step, seconds=self.stopwatch.elapsed, tokens=tokens)
         return True
 
-
-class EpochTrainer(Trainer[R]):
-    """Trains for at most `num_epochs` epochs of `steps_per_epoch` steps and evaluates after each.
-
-    The best epoch has the highest score `main_score`; without a `main_score` it is the last one. Training stops early
-    after `patience` epochs without a better one (0: never), or when a callback says so. Checkpoints go to `folder`, if
-    there is one.
-    """
-
-    remedy = "Lower training.learning_rate, or use a longer warmup, in another --output if this one has a checkpoint"
-    saves_after_evaluation = True
-    keeps_last_of_equal = False  # of epochs with the same score; else the first
-
-    def __init__(
-        self,
-        model: nn.Module,
-        objective: nn.Module,
-        optimizers: Sequence[Optimizer],
-        *,
-        num_epochs: int,
-        patience: int,
-        steps_per_epoch: int,
-        main_score: str | None,
-        seed: int,
-        folder: Path | None,
-        callbacks: Callbacks | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            model, objective, optimizers, checkpoints=None if folder is None else Checkpoints(folder), **options
-        )
-        self._patience = patience
-        self.steps_per_epoch, self.steps = steps_per_epoch, num_epochs * steps_per_epoch
-        self.main_score, self.seed = main_score, seed
-        self.callbacks = callbacks or Callbacks()
-        self.history: list[dict[str, float]] = []
-        self.losses: list[float] = []  # the mean training loss of each epoch
-        self._loss_sum = torch.zeros((), device=self.device)  # over the steps of the current epoch
-        self.best_weights: dict[str, Tensor] = {}  # of the best epoch, if they are kept in memory
-        self.best_epoch = 0
-        self._progress_reported = -math.inf
-
-    @abstractmethod
-    def _epoch_batches(self, epoch: int) -> Sequence[Sequence[int]]:
-        """The indices of the examples of each batch; the same for the same epoch."""
-
-    @abstractmethod
-    def _inputs(self, indices: Sequence[int], step: int) -> dict[str, Any]:
-        """The objective's inputs for the batch of a step, counted from 0."""
-
-    @abstractmethod
-    def _scores(self, epoch: int) -> Events[dict[str, float]]:
-        """The scores of the model after an epoch; empty if it is not evaluated."""
-
-    @abstractmethod
-    def _keep_weights(self, epoch: int) -> None:
-        """Keep the weights of an evaluated epoch, according to `best_epoch`."""
-
-    @property
-    def epoch(self) -> int:
-        """Finished epochs."""
-        return self.step // self.steps_per_epoch
-
-    def _evaluation_progress(self, done: int, total: int) -> Iterator[Event]:
-        """The progress of the evaluation that is running, at most once a second; `total` is 0 if it is unknown."""
-        if (now := time.monotonic()) - self._progress_reported >= LOG_EVERY or done == total:
-            self._progress_reported = now
-            yield EvaluationProgress(epoch=len(self.history) + 1, done=done, total=total)
-
-    def _progress(self) -> StepProgress | TimeProgress:
-        return StepProgress(self.steps)
-
-    def _batches(self, first: int) -> Iterator[list[dict[str, Any]]]:
-        batches: Sequence[Sequence[int]] = ()
-        for step in range(first, self.steps):
-            epoch, index = divmod(step, self.steps_per_epoch)
-            if not index or not batches:
-                batches = self._epoch_batches(epoch)
-            inputs = self._inputs(batches[index], step)
-            process = [self.world.rank] if self.world.size > 1 else []  # each has its own dropout
-            torch.manual_seed(derive_seed(self.seed, epoch, index, *process))
-            yield [inputs]
-
-    def _evaluation_due(self) -> bool:
-        return self.step % self.steps_per_epoch == 0
-
-    def _combine_processes(self) -> None:
-        if self.world.size > 1:
-            self._loss_sum.fill_(self.world.mean(self._loss_sum.item())[0])
-
-    def _evaluate(self) -> Events[None]:
-        self._combine_processes()
-        self.losses.append(self._loss_sum.item() / self.steps_per_epoch)
-        self._loss_sum = torch.zeros_like(self._loss_sum)
-        scores = yield from self._scores(self.epoch)
-        if scores:
-            elapsed, loss = self.stopwatch.elapsed, self.losses[-1]
-            yield Evaluated(epoch=self.epoch, seconds=elapsed, scores=scores, train_loss=loss)
-        self.history.append(scores)
-        main = self.main_score
-        best = self.history[self.best_epoch - 1] if self.best_epoch else {}
-        if main is None or not best or scores[main] > best[main] - self.keeps_last_of_equal * 1e-9:
-            self.best_epoch = self.epoch
-        self._keep_weights(self.epoch)
-
-    def _count_step(self, step: Step) -> None:
-        self._loss_sum += step.losses["loss"]
-
-    def _is_over(self) -> bool:
-        """Whether all epochs are done, or early stopping applies."""
-        if self.step >= self.steps or not self.epoch or self.step % self.steps_per_epoch:
-            return self.step >= self.steps
-        (stopped,) = self.world.broadcast(float(self.callbacks.stop))
-        return bool(stopped) or 0 < self._patience <= self.epoch - self.best_epoch
-
-    def _position(self) -> dict[str, Any]:
-        position = {"history": self.history, "best": self.best_epoch}
-        return position | {"losses": self.losses, "loss_sum": self._loss_sum.item()}
-
-    def _extra_tensors(self) -> dict[str, Tensor]:
-        return {BEST + name: tensor for name, tensor in self.best_weights.items()}
-
-    def _restore_position(self, checkpoint: TrainingCheckpoint) -> None:
-        live = dict(self.model.named_parameters())
-        self.best_weights = {}
-        for stored, tensor in checkpoint.tensors.items():
-            name = stored.removeprefix(BEST)
-            if stored.startswith(BEST) and name in live and live[name].shape == tensor.shape:  # else `restore` objects
-                self.best_weights[name] = copy_rows(torch.empty_like(live[name].detach()), tensor)
+    def _restore(self, checkpoint: TrainingCheckpoint) -> None:
         state = checkpoint.state
-        self.history, self.best_epoch = state["history"], state["best"]
-        self.losses = state.get("losses", [])  # earlier versions did not save them
-        self._loss_sum.fill_(state.get("loss_sum", 0.0))
+        own = {name: tensor for name, tensor in checkpoint.tensors.items() if not name.startswith(KEPT)}
+        restore(self.model, self.optimizers, own, state)
+        live = self._weights()
+        self._kept = {}
+        for stored, tensor in checkpoint.tensors.items():
+            if stored.startswith(KEPT):
+                number, _, name = stored.removeprefix(KEPT).partition(".")
+                self._kept.setdefault(int(number), {})[name] = copy_rows(torch.empty_like(live[name]), tensor)
+        self.step, self.stopwatch = checkpoint.step, Stopwatch(state["seconds"])
+        self.tokens, self.position, self.training_seconds = (
+            state[key] for key in ("tokens", "position", "training_seconds")
+        )
+        self.history, self.losses, self.best = (state[key] for key in ("history", "losses", "best"))
+        self._loss_sum.fill_(state["loss_sum"])
+        self._evaluated_step, self._evaluated = state["evaluated"]
 
-    def _step_details(self, seconds: float) -> dict[str, Any]:
-        return {
-            "steps": self.steps,
-            "epoch": (self.step - 1) // self.steps_per_epoch + 1,
-            "seconds_left": seconds * (self.steps - self.step) / self.step,
-        }
+
+def refuse_capabilities(recipe: Recipe, *, processes: int) -> None:
+    """InputError if the settings ask for something that the recipe refuses, with its reason."""
+    training, run = recipe.training, recipe.run
+    asked: dict[Capability, tuple[bool, str]] = {
+        "processes": (processes > 1, f"{processes} processes; run it without torchrun"),
+        "gradient accumulation": (
+            training.gradient_accumulation_steps > 1,
+            "training.gradient_accumulation_steps; leave it at 1",
+        ),
+        "epochs": (not (training.budget or training.max_steps), "a number of epochs; set max_steps or a budget"),
+        "gradient checkpointing": (run.gradient_checkpointing, "run.gradient_checkpointing; leave it out"),
+        "compile": (run.compile == "on", "run.compile=on; leave it out"),
+    }
+    for capability, reason in recipe.refuses.items():
+        is_asked, setting = asked[capability]
+        if is_asked:
+            what, _, hint = setting.partition("; ")
+            raise InputError(f"{what} cannot be used here: {reason}; {hint}")
+
+
+def _mean(weights: list[Weights]) -> Weights:
+    """The mean of the weights of several epochs, computed in double precision."""
+    total: Weights = {}
+    for each in weights:
+        for name, tensor in each.items():
+            total[name] = total[name] + tensor.double() if name in total else tensor.double()
+    return {name: tensor / len(weights) for name, tensor in total.items()}

@@ -20,8 +20,8 @@ from regard.verbs.train import (
 )
 
 if TYPE_CHECKING:
-    from regard.training.translation.config import TranslationConfig
-    from regard.training.translation.trainer import TranslationReport
+    from regard.training.recipes.translation.config import TranslationConfig
+    from regard.training.recipes.translation.recipe import TranslationReport
 
 
 class TrainTranslatorRequest(RunRequest, TableRequest):
@@ -55,7 +55,7 @@ class TrainTranslatorRequest(RunRequest, TableRequest):
 
 @verb(
     TrainTranslatorRequest,
-    result="regard.training.translation.trainer:TranslationReport",
+    result="regard.training.recipes.translation.recipe:TranslationReport",
     http=False,
     command="train translate",
 )
@@ -68,7 +68,7 @@ def train_translator(request: TrainTranslatorRequest, models: Models) -> Generat
     """
     from regard.data.readers import TableOptions
     from regard.data.translation_pairs import read_translation_pairs, split_held_out
-    from regard.training.translation.run import train_translator
+    from regard.training.recipes.translation.recipe import train_translator
 
     config = _load_config(request)
     files = [request.train, *([request.dev] if request.dev else [])]
@@ -99,7 +99,7 @@ def train_translator(request: TrainTranslatorRequest, models: Models) -> Generat
 
 def _load_config(request: TrainTranslatorRequest) -> TranslationConfig:
     from regard.models.family import translation_families
-    from regard.training.translation.config import TranslationConfig
+    from regard.training.recipes.translation.config import TranslationConfig
 
     given = {"family": request.model, "score": request.score, "recipe": request.recipe}
     options: dict[str, object] = {f"model.{key}": value for key, value in given.items()}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from regard.data.corpus.folder import CorpusManifest, SourceFile, source_of, tokenizer_digest
@@ -15,7 +14,7 @@ BASE = CorpusManifest(SOURCES, "t", 100, {"key": "text"})
 
 
 def test_a_manifest_round_trip_on_disk(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, **asdict(BASE)}))
+    BASE.write(tmp_path)
     assert CorpusManifest.read(tmp_path) == BASE
 
 

@@ -10,13 +10,16 @@ import shutil
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from regard.data.corpus import Corpus, build_corpus
+from regard.data.corpus.folder import tokenizer_files
 from regard.errors import InputError
 from regard.files import checksums
+from regard.files.json_files import with_checksum
 from regard.text import Tokenizer
 
 
@@ -109,22 +112,25 @@ def test_replaced_tokenizer_is_reported(folder: Path, bpe: Tokenizer) -> None:
     bpe.save(folder / "tokenizer")
     with pytest.raises(InputError, match=r"tokenizer/tokenizer\.json is damaged"):
         Corpus.open(folder)
-    convert_to_old_format(folder)
+    change_record(folder, outcome={"tokenizer_files": tokenizer_files(bpe)})
     with pytest.raises(InputError, match="not the tokenizer of this corpus"):
         Corpus.open(folder)
 
 
-def convert_to_old_format(folder: Path) -> None:
-    """Remove the manifest's own checksum and the tokenizer checksums, which old corpora do not have."""
+def change_record(folder: Path, *, checksum: bool = True, **changes: dict[str, Any]) -> None:
+    """Change values of the identity and the outcome of a corpus, as nothing but a deliberate change could."""
     path = folder / "manifest.json"
     document = json.loads(path.read_text())
-    del document["checksum"], document["tokenizer_files"]
-    path.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")
+    del document["checksum"]
+    for values in changes.values():
+        document |= values
+    path.write_text(json.dumps(with_checksum(document) if checksum else document))
 
 
-def test_corpus_in_the_old_format_opens(folder: Path) -> None:
-    convert_to_old_format(folder)
-    assert len(Corpus.open(folder, verify="always")) == 40
+def test_a_record_without_its_checksum_is_refused(folder: Path) -> None:
+    change_record(folder, checksum=False)
+    with pytest.raises(InputError, match="manifest"):
+        Corpus.open(folder)
 
 
 def flip(path: Path, position: int) -> None:
@@ -201,7 +207,7 @@ def test_folder_without_a_corpus(folder: Path, tmp_path: Path) -> None:
         ({"sources": 3}, "not the manifest of a corpus"),
         ({"settings": [1]}, "not the manifest of a corpus"),
     ]:
-        path.write_text(json.dumps(good | broken))
+        path.write_text(json.dumps(with_checksum(good | broken)))
         with pytest.raises(InputError, match=message):
             Corpus.open(folder)
     path.write_text("{")

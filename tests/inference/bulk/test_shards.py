@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 from regard.errors import InputError, RegardError
+from regard.files.durable_folder import FolderRecord
 from regard.inference.bulk.shards import Block, ShardFolder, locked_shard_folder
 
 
@@ -64,7 +64,7 @@ def test_a_shard_is_complete_or_missing(folder: Path) -> None:
         with pytest.raises(Stop):
             list(partial.write(1, broken()))
         assert partial.finished() == [0]
-        assert sorted(os.listdir(folder)) == ["000000.npz", "lock", "manifest.json"]
+        assert sorted(os.listdir(folder)) == ["000000.npz", "lock", "regard.json"]
 
 
 def test_no_folder_remains_if_no_shard_was_finished(folder: Path) -> None:
@@ -79,7 +79,7 @@ def test_work_that_cannot_be_resumed_is_deleted(folder: Path) -> None:
 
 def test_leftovers_of_a_killed_process_reading_a_pipe_are_deleted(folder: Path) -> None:
     crash_after(folder, 0)
-    (folder / "manifest.json").write_text(json.dumps(record(continuable=False)), encoding="utf-8")
+    FolderRecord("unfinished bulk job", ("#.npz",), identity=record(continuable=False)).write(folder)
     with locked_shard_folder(folder, record(layers="-2")) as partial:
         assert partial.finished() == []
 
@@ -101,11 +101,11 @@ def test_restart_deletes_earlier_work(folder: Path) -> None:
 
 def test_every_value_of_a_record_is_compared(folder: Path) -> None:
     crash_after(folder, 0)
-    path = folder / "manifest.json"
+    path = folder / "regard.json"
     good = path.read_text()
     for old, new in (("true", "false"), ('"a"', '"c"'), ("continuable", "continuablf"), ("checksum", "chfcksum")):
         path.write_text(good.replace(old, new))
-        with pytest.raises(InputError, match=r"manifest\.json.*--restart"), locked_shard_folder(folder, record()):
+        with pytest.raises(InputError, match=r"regard\.json.*--restart"), locked_shard_folder(folder, record()):
             pass
     path.write_text(good)
     with locked_shard_folder(folder, record()) as partial:
@@ -116,8 +116,8 @@ def test_every_value_of_a_record_is_compared(folder: Path) -> None:
 def test_a_kill_during_deletion(deleted: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The remaining files are still recognized, in whatever order the system lists them."""
     crash_after(folder, 0, 1, 2)
-    names = ["manifest.json", "000000.npz", "000001.npz", "000002.npz"]
-    assert {*names} < {*os.listdir(folder)}
+    names = ["regard.json", "000000.npz", "000001.npz", "000002.npz"]
+    assert {*names} == {*os.listdir(folder)}
     unlink, left = Path.unlink, deleted
 
     def unlink_or_crash(path: Path, missing_ok: bool = False) -> None:
@@ -139,8 +139,8 @@ def test_a_kill_during_deletion(deleted: int, folder: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("content", ["", "{", "[]"])
 def test_a_damaged_record_is_an_error(content: str, folder: Path) -> None:
     crash_after(folder, 0)
-    (folder / "manifest.json").write_text(content, encoding="utf-8")
-    with pytest.raises(InputError, match=r"manifest\.json.*--restart"), locked_shard_folder(folder, record()):
+    (folder / "regard.json").write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=r"regard\.json.*--restart"), locked_shard_folder(folder, record()):
         pass
     with locked_shard_folder(folder, record(), restart=True) as partial:
         assert partial.finished() == []

@@ -18,6 +18,7 @@ import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError, RegardError
 from regard.events import Event, Progress, drain
+from regard.files.json_files import with_checksum
 from regard.inference.load_model import load_model
 from regard.inference.search import index as index_module
 from regard.inference.search import index_folder
@@ -208,7 +209,7 @@ def test_a_manifest_cannot_leave_the_folder(tmp_path: Path, model: LoadedModel) 
     document = json.loads(path.read_text())
     del document["checksum"]
     document["segments"][0]["name"] = "../../other"
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(with_checksum(document)))
     with pytest.raises(RegardError, match="unexpected file name"):
         open_index(index.folder)
 
@@ -262,7 +263,7 @@ def test_a_killed_run_continues_behind_its_shards(
             break  # the generator is closed, as by Ctrl-C
     with pytest.raises(InputError, match="is not an index"):
         open_index(folder)
-    with pytest.raises(InputError, match="unfinished work of another job"):
+    with pytest.raises(InputError, match="another unfinished bulk job: the input changed"):
         build(folder, model, TEXTS[:-1])
     assert "continuing behind 4 of 8 texts" in [event.line() for event in events()]
     assert found(open_index(folder), "a bad day", 1) == ["a bad day"]

@@ -13,9 +13,8 @@ import torch
 from regard.data.readers import ExampleSet
 from regard.data.translation_pairs import TranslationPair
 from regard.events import drain
-from regard.training.translation.config import TranslationConfig
-from regard.training.translation.run import train_translator
-from regard.training.translation.trainer import TranslationReport
+from regard.training.recipes.translation.config import TranslationConfig
+from regard.training.recipes.translation.recipe import TranslationReport, train_translator
 
 WORDS = {
     "the": "der",

@@ -14,8 +14,8 @@ from regard.inference.translation.subwords import train_subwords
 from regard.inference.translation.translator import as_translation_model
 from regard.models import Bert, BertConfig, Seq2Seq, Transformer
 from regard.nn.masks import Padded
-from regard.training.translation.config import TranslationConfig
-from regard.training.translation.trainer import new_model
+from regard.training.recipes.translation.config import TranslationConfig
+from regard.training.recipes.translation.recipe import new_model
 from tests.inference.translation.conftest import SMALL, sentences
 
 PAIRS = sentences(60)

@@ -60,7 +60,7 @@ def test_unmasked_predictions_use_one_forward_pass(bert: Pair) -> None:
     probe = pretrained_probe(*bert, "the good film", at="plain")
     ids = torch.tensor([tokenizer.encode("the good film").ids])
     with torch.no_grad():
-        expected = model.masked(model(ids, Padded()))[0, 1:-1]
+        expected = model.mlm_head(model(ids, Padded()))[0, 1:-1]
     with probe.evaluation_mode():
         torch.testing.assert_close(probe.logits()[0], expected)
 

@@ -63,8 +63,8 @@ def test_tensors_equal_the_recorded_ones(case: FigureCase) -> None:
                 for name, expected in (("weights", maps), ("q", queries), ("k", keys)):
                     torch.testing.assert_close(tensor_of(found, f"{part}.{box}", name, layer), expected[layer][0])
         states = tape.hidden(part)
-        torch.testing.assert_close(tensor_of(found, f"{part}.attended", "x"), states[0][0])
-        torch.testing.assert_close(tensor_of(found, f"{part}.fed", "out", 0), states[1][0])
+        torch.testing.assert_close(tensor_of(found, f"{part}.attention_residual", "x"), states[0][0])
+        torch.testing.assert_close(tensor_of(found, f"{part}.ffn_residual", "out", 0), states[1][0])
 
 
 def test_boxes_match_the_paper_or_its_successors(case: FigureCase) -> None:
@@ -103,7 +103,7 @@ def test_the_code_reflects_removed_components(case: FigureCase) -> None:
     attention = [found.box(f"{part}.attention").code for found in (whole, without_all)]
     assert ["math.sqrt" in code for code in attention] == [True, False]
     assert ["-math.inf" in code for code in attention] == [part == "decoder", False]
-    assert ["x + sublayer" in found.box(f"{part}.fed").code for found in (whole, without_all)] == [True, False]
+    assert ["x + sublayer" in found.box(f"{part}.ffn_residual").code for found in (whole, without_all)] == [True, False]
     assert without_all.box(f"{part}.positions").code == "out = x"
     scores = tensor_of(whole, f"{part}.attention", "scores")
     assert bool((scores == -math.inf).any()) == (part == "decoder")

@@ -192,7 +192,7 @@ def subject(tiny_bert_folder: Path) -> LoadedModel:
 @pytest.fixture(scope="module")
 def other(tiny_bert_folder: Path) -> LoadedModel:
     model, tokenizer = regard.load(tiny_bert_folder)
-    model.get_parameter("masked.bias").data.add_(1.0)
+    model.get_parameter("mlm_head.bias").data.add_(1.0)
     return LoadedModel("folder/other", model, tokenizer)
 
 

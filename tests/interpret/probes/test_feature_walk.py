@@ -106,7 +106,9 @@ def test_ids_and_shapes_of_the_slides(shared_data: Callable[[str], Path]) -> Non
     vocabulary = shared_data("vocab-bert-base-uncased")
     lines = shared_data("sst2/train.tsv").read_text(encoding="utf-8").splitlines()[:2000]
     examples = [TextExample(text, label=label) for text, label in (line.split("\t") for line in lines)]
-    model = Bert(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8), heads=())
+    model = Bert(
+        BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8), output_heads=()
+    )
     found = walk((model, Tokenizer.open(vocabulary)), examples)
     assert [one[:7] for one in found.ids] == [
         [101, 1037, 18385, 1010, 6057, 1998, 2633],

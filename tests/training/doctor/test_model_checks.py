@@ -47,7 +47,7 @@ def bert() -> Bert:
             intermediate_size=64,
             max_position_embeddings=32,
         ),
-        heads=(),
+        output_heads=(),
     ).eval()
 
 

@@ -34,9 +34,16 @@ class Unmasked(Bert):
     """Attends to padding, a common mistake in teaching code."""
 
     def forward(
-        self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None, *, rows: Tensor | None = None
+        self,
+        ids: Tensor,
+        layout: Layout | None = None,
+        segments: Tensor | None = None,
+        *,
+        output_positions: Tensor | None = None,
     ) -> Tensor:
-        return super().forward(ids, Padded() if isinstance(layout, Padded) else layout, segments, rows=rows)
+        return super().forward(
+            ids, Padded() if isinstance(layout, Padded) else layout, segments, output_positions=output_positions
+        )
 
 
 def test_a_clean_run_has_ten_findings_and_no_problem(

@@ -29,7 +29,9 @@ def new_model(dropout: float, device: torch.device = CUDA) -> EncoderWithHead:
         dropout=dropout,
         attention_dropout=dropout,
     )
-    return EncoderWithHead(Bert(config, heads=()), TaskHead(128, 3, pool=None, dropout=dropout)).to(device).train()
+    return (
+        EncoderWithHead(Bert(config, output_heads=()), TaskHead(128, 3, pool=None, dropout=dropout)).to(device).train()
+    )
 
 
 def inputs_of(model: EncoderWithHead, lengths: list[int], *, pooled: bool = True) -> Any:

@@ -64,13 +64,13 @@ def test_a_bert(tokenizer: Tokenizer) -> None:
     ) == (32, 2, 2, 64, 32)
     assert (found.dropout, found.attention_dropout, found.hidden_act) == (0.2, 0.3, "relu")
     assert (found.vocab_size, found.pad_token_id) == (tokenizer.size, tokenizer.pad_token_id)
-    assert model.masked is not None and model.pooler is not None and model.next is not None
+    assert model.mlm_head is not None and model.pooler is not None and model.nsp_head is not None
 
 
 def test_single_texts_need_no_heads_for_pairs(tokenizer: Tokenizer) -> None:
     model = new_model(config(objective_sentence_pairs="none"), tokenizer)
     assert isinstance(model, Bert)
-    assert model.masked is not None and model.pooler is None and model.next is None
+    assert model.mlm_head is not None and model.pooler is None and model.nsp_head is None
 
 
 def test_a_gpt(tokenizer: Tokenizer) -> None:
@@ -201,7 +201,7 @@ def test_a_model_of_another_family_is_refused(finished: str, tokenizer: Tokenize
 
 def test_a_pretrained_model_without_the_heads_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     regard.save(new_model(config(objective_sentence_pairs="none"), tokenizer), tmp_path, tokenizer)
-    with pytest.raises(InputError, match="lacks heads that this run trains: next, pooler"):
+    with pytest.raises(InputError, match="lacks heads that this run trains: nsp_head, pooler"):
         pretrained_model(config(), tokenizer, str(tmp_path))
 
 

@@ -86,8 +86,8 @@ def test_masked_lm_score_against_single_rows(bert: Bert, monkeypatch: pytest.Mon
     losses, right = [], 0
     for position, target in zip(masked.positions.tolist(), masked.targets.tolist(), strict=True):
         hidden = bert(masked.ids[position // 12][None])[0, position % 12]
-        assert bert.masked is not None
-        scores = bert.masked(hidden).tolist()
+        assert bert.mlm_head is not None
+        scores = bert.mlm_head(hidden).tolist()
         losses.append(-log_softmax(scores, target))
         right += scores.index(max(scores)) == target
     assert found.count == len(losses) == round(0.15 * 70)
@@ -97,7 +97,7 @@ def test_masked_lm_score_against_single_rows(bert: Bert, monkeypatch: pytest.Mon
 
 def test_accuracy_of_a_perfect_model(bert: Bert) -> None:
     with torch.no_grad():
-        bert.masked.bias[FIRST + 3] = 1e4  # type: ignore[union-attr]
+        bert.mlm_head.bias[FIRST + 3] = 1e4  # type: ignore[union-attr]
     only = token_stream([[50]])
     only.pieces[0][:] = FIRST + 3
     found = masked_lm_score(bert, MASKING, only, TOKENIZER, length=12)
@@ -141,7 +141,7 @@ def test_evaluation_changes_no_state(bert: Bert, gpt: Gpt, training: bool) -> No
 
 
 def test_modes_are_restored_after_an_error(bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bert.masked, "forward", lambda hidden: 1 / 0)
+    monkeypatch.setattr(bert.mlm_head, "forward", lambda hidden: 1 / 0)
     bert.train()
     with pytest.raises(ZeroDivisionError):
         masked_lm_score(bert, MASKING, TEXT, TOKENIZER, length=12)
@@ -234,11 +234,11 @@ def test_pairs_compared_with_single_pairs(bert: Bert, monkeypatch: pytest.Monkey
     found = next_sentence_score(bert, TEXT, TOKENIZER, length=16, count=11, seed=2)
     bert.eval()
     losses, right = [], 0
-    assert bert.pooler is not None and bert.next is not None
+    assert bert.pooler is not None and bert.nsp_head is not None
     for ids, second, label in next_sentence_pairs(TEXT, TOKENIZER, length=16, count=11, seed=2):
         segments = torch.tensor([[0] * second + [1] * (len(ids) - second)])
         hidden = bert(torch.tensor([ids]), None, segments)
-        scores = bert.next(torch.tanh(bert.pooler.linear(hidden[0, 0]))).tolist()
+        scores = bert.nsp_head(torch.tanh(bert.pooler.linear(hidden[0, 0]))).tolist()
         losses.append(-log_softmax(scores, label))
         right += scores.index(max(scores)) == label
     assert found.count == 11

@@ -89,7 +89,7 @@ def test_masked_lm_and_pair_losses_equal_transformers(kind: str, bert: Bert, tmp
     inputs = objective.prepare(batch, torch.Generator().manual_seed(0))
     losses = objective(**inputs)
     assert ("starts" in inputs) == (kind == "packed")
-    assert set(losses) == ({"words", "loss"} if kind == "single" else {"words", "pairs", "loss"})
+    assert set(losses) == ({"mlm", "loss"} if kind == "single" else {"mlm", "nsp", "loss"})
 
     regard.save(bert, tmp_path)
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path).eval()
@@ -101,7 +101,7 @@ def test_masked_lm_and_pair_losses_equal_transformers(kind: str, bert: Bert, tmp
     answers = answers.masked_fill(keep == 0, IGNORE_INDEX)
     output = theirs(ids, attention_mask=keep, token_type_ids=positions)
     words = F.cross_entropy(output.prediction_logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORE_INDEX)
-    torch.testing.assert_close(losses["words"], words, **NEAR)
+    torch.testing.assert_close(losses["mlm"], words, **NEAR)
     if kind == "single":
         torch.testing.assert_close(losses["loss"], words, **NEAR)
         return
@@ -111,7 +111,7 @@ def test_masked_lm_and_pair_losses_equal_transformers(kind: str, bert: Bert, tmp
         ids, attention_mask=keep, token_type_ids=positions, labels=answers, next_sentence_label=labels
     )
     torch.testing.assert_close(losses["loss"], theirs_whole.loss, **NEAR)
-    torch.testing.assert_close(losses["pairs"], theirs_whole.loss - words, **NEAR)
+    torch.testing.assert_close(losses["nsp"], theirs_whole.loss - words, **NEAR)
 
 
 @pytest.mark.parametrize("kind", ["packed", "single"])
@@ -119,8 +119,8 @@ def test_only_masked_tokens_reach_the_output_layer(kind: str, bert: Bert, monkey
     batch, objective = batch_of(kind), objective_of(bert)
     inputs = objective.prepare(batch, torch.Generator().manual_seed(0))
     seen: dict[str, int] = {}
-    assert bert.masked is not None
-    watched = {"first": bert.encoder.layers[0].ffn, "last": bert.encoder.layers[-1].ffn, "head": bert.masked.linear}
+    assert bert.mlm_head is not None
+    watched = {"first": bert.encoder.layers[0].ffn, "last": bert.encoder.layers[-1].ffn, "head": bert.mlm_head.linear}
     for name, module in watched.items():
         module.register_forward_hook(
             lambda module, given, output, name=name: seen.update({name: given[0].numel() // 8})
@@ -161,7 +161,7 @@ def test_next_token_loss_equals_transformers(randomized: Randomise, tmp_path: Pa
     theirs = transformers.GPT2LMHeadModel.from_pretrained(tmp_path).eval()
     ids = batch.ids.long()
     torch.testing.assert_close(losses["loss"], theirs(ids, labels=ids).loss, **NEAR)
-    assert losses["words"] is losses["loss"]
+    assert losses["lm"] is losses["loss"]
 
 
 @pytest.mark.parametrize("heads", [(), ("output",)])
@@ -180,7 +180,7 @@ def test_span_corruption_loss_equals_transformers(
         decoder_start_token_id=4,
         pad_token_id=4,
     )
-    model: T5 = randomized(T5(shape, heads=heads)).eval()
+    model: T5 = randomized(T5(shape, output_heads=heads)).eval()
     sizes = SpanSizes.filling(12, rate=0.3, span=2.0)
     corruption = SpanCorruption(sizes, sentinels=[*range(VOCABULARY + 8, VOCABULARY, -1)], end=1)
     rows = TextChunks(LONG, tokens=sizes.tokens, seed=0)

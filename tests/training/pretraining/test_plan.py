@@ -84,10 +84,10 @@ def test_flops_of_a_bert_include_masked_tokens_only(rate: float) -> None:
         intermediate_size=64,
         max_position_embeddings=32,
     )
-    model = Bert(shape, heads=("masked",))
+    model = Bert(shape, output_heads=("mlm_head",))
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
     rows = torch.arange(round(rate * ids.numel()))
-    head = model.masked
+    head = model.mlm_head
     assert head is not None
     work = count_flops(lambda: head(model(ids).flatten(0, 1)[rows]))
     settings = config(model_num_hidden_layers=8, objective_mlm_probability=rate)

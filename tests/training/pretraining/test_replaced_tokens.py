@@ -41,12 +41,12 @@ def test_replaced_tokens_are_those_that_differ_from_the_text() -> None:
 
 
 def test_generator_and_discriminator_share_their_embeddings() -> None:
-    pair = ElectraWithGenerator(Electra(ElectraConfig(vocab_size=20, **SIZES), heads=("discriminator",)))
+    pair = ElectraWithGenerator(Electra(ElectraConfig(vocab_size=20, **SIZES), output_heads=("discriminator",)))
     own = [name for name, _ in pair.named_parameters() if name.startswith("generator.embedding.")]
     parts = ("norm.weight", "norm.bias", "project.weight", "project.bias")
     assert own == [f"generator.embedding.{part}" for part in parts]
-    assert pair.generator.masked is not None
-    assert pair.generator.masked.weight is pair.discriminator.embedding.tokens.weight
+    assert pair.generator.mlm_head is not None
+    assert pair.generator.mlm_head.weight is pair.discriminator.embedding.tokens.weight
     assert pair.generator.config.hidden_size == 4
 
 
@@ -67,7 +67,7 @@ def test_both_models_learn() -> None:
         optimizer.zero_grad()
         losses["loss"].backward()
         optimizer.step()
-        steps.append((losses["words"].item(), losses["replaced"].item()))
+        steps.append((losses["mlm"].item(), losses["replaced"].item()))
     first, last = torch.tensor(steps[:5]).mean(0), torch.tensor(steps[-20:]).mean(0)
     assert last[0] < first[0] - 1.5
     rate = 0.1  # fewer tokens are replaced than masked: some samples are right
@@ -90,11 +90,11 @@ def test_a_run_saves_both_models(source: Path, tmp_path: Path) -> None:
     """transformers computes the same with them."""
     settings = config("electra", model_num_attention_heads=4, run_checkpoint_every="")
     result = drain(pretrain(settings, [str(source)], tmp_path / "one", device=CPU))
-    assert set(result.scores) == {"words", "replaced"} and result.scores["replaced"]["count"] > 0
+    assert set(result.scores) == {"mlm", "replaced"} and result.scores["replaced"]["count"] > 0
     logged = [event["losses"] for event in events(tmp_path / "one", "step")]
     assert logged[-1]["replaced"] < logged[0]["replaced"]
     ids = torch.randint(5, 100, (2, 9))
-    for folder, kind, head in (("", "PreTraining", "discriminator"), ("generator", "MaskedLM", "masked")):
+    for folder, kind, head in (("", "PreTraining", "discriminator"), ("generator", "MaskedLM", "mlm_head")):
         model, tokenizer = regard.load(tmp_path / "one" / folder)
         theirs = getattr(transformers, f"ElectraFor{kind}").from_pretrained(tmp_path / "one" / folder).eval()
         with torch.no_grad():

@@ -54,7 +54,7 @@ LEARNING: dict[str, dict[str, Any]] = {
     "elmo": {"family": "elmo"},
 }
 # The score that is the token loss; an ELMo has two.
-ASKED = {"t5": "spans", "elmo": "forwards"}
+ASKED = {"gpt": "lm", "t5": "spans", "elmo": "forwards"}
 
 
 @pytest.mark.parametrize("name", LEARNING)
@@ -68,7 +68,7 @@ def test_a_model_learns_more_than_token_frequencies(name: str, source: Path, uns
     result = train(source, tmp_path, held_out=unseen, **changed)
     family = changed.get("family", "bert")
     dataset = open_dataset(config(family), [str(source)], tmp_path, held_out=True)
-    tokens = ASKED.get(family, "words")
+    tokens = ASKED.get(family, "mlm")
     loss = result.scores[tokens]["loss"]
     assert loss < unigram(dataset) - 0.3
     if family == "elmo":
@@ -99,10 +99,10 @@ def test_every_kind_of_run_learns_something(
 ) -> None:
     result = train(corpus, tmp_path, held_out=unseen, schedule_max_steps=30, **changed)
     start = math.log(120)
-    assert result.scores["words"]["loss"] < start - 1.2
-    assert ("pairs" in result.scores) == (changed.get("objective_sentence_pairs") == "next")
+    assert result.scores["mlm"]["loss"] < start - 1.2
+    assert ("nsp" in result.scores) == (changed.get("objective_sentence_pairs") == "next")
     assert set(events(tmp_path, "step")[0]) >= {"loss", "losses"}
-    assert ("pairs" in events(tmp_path, "step")[0]["losses"]) == (changed.get("objective_sentence_pairs") != "none")
+    assert ("nsp" in events(tmp_path, "step")[0]["losses"]) == (changed.get("objective_sentence_pairs") != "none")
 
 
 def test_gradient_checkpointing_does_not_change_the_result(corpus: Path, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_the_output_is_a_model(finished: tuple[PretrainingResult, Path]) -> None
     ours, tokenizer = regard.load(output)
     theirs = transformers.BertForPreTraining.from_pretrained(output).eval()
     assert isinstance(ours, Bert) and tokenizer is not None and not ours.training
-    assert ours.masked is not None and ours.next is not None and ours.pooler is not None
+    assert ours.mlm_head is not None and ours.nsp_head is not None and ours.pooler is not None
     encoding = tokenizer.encode(*SENTENCES)
     their_encoding = transformers.AutoTokenizer.from_pretrained(output)(*SENTENCES)
     assert their_encoding["input_ids"] == encoding.ids and their_encoding["token_type_ids"] == encoding.segments
@@ -146,7 +146,7 @@ def test_the_output_is_a_model(finished: tuple[PretrainingResult, Path]) -> None
     with torch.no_grad():
         found = theirs(ids, token_type_ids=segments)
         hidden = ours(ids, None, segments)
-        words, pairs = ours.masked(hidden), ours.next(ours.pooler(hidden, Padded()))
+        words, pairs = ours.mlm_head(hidden), ours.nsp_head(ours.pooler(hidden, Padded()))
     torch.testing.assert_close(words, found.prediction_logits, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(pairs, found.seq_relationship_logits, atol=1e-5, rtol=1e-5)
 
@@ -240,7 +240,7 @@ def test_a_run_may_start_from_a_model(
         corpus, tmp_path / "a", held_out=unseen, start=str(before), schedule_max_steps=1, optimizer_learning_rate=1e-9
     )
     (end,) = events(tmp_path / "a", "finished")
-    assert end["scores"]["words"]["loss"] == pytest.approx(result.scores["words"]["loss"], abs=1e-4)
+    assert end["scores"]["mlm"]["loss"] == pytest.approx(result.scores["mlm"]["loss"], abs=1e-4)
     with pytest.raises(InputError, match="hidden_size was 32 and is 64"):
         train(corpus, tmp_path / "b", start=str(before), model_hidden_size=64)
 

@@ -47,7 +47,7 @@ def assert_near(output: Path, single_process_run: Path) -> None:
     assert {step: event["tokens"] for step, event in found.items()} == {k: e["tokens"] for k, e in expected.items()}
     assert progress_of(output) == progress_of(single_process_run)
     for step in expected:
-        assert expected[step]["losses"].keys() == {"words", "pairs"}
+        assert expected[step]["losses"].keys() == {"mlm", "nsp"}
         for key in ("loss", "losses", "grad_norm"):
             assert found[step][key] == pytest.approx(expected[step][key], rel=2e-4), (step, key)
     models = [regard.load(each)[0].state_dict() for each in (output, single_process_run)]
@@ -130,7 +130,7 @@ def test_torchrun_starts_such_processes(corpus: Path, single_process_run: Path, 
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.count(f"{tmp_path}: {STEPS} steps") == 1
-    assert events(tmp_path, "finished")[0]["scores"]["words"]["loss"] == pytest.approx(
-        events(single_process_run, "finished")[0]["scores"]["words"]["loss"], abs=1e-3
+    assert events(tmp_path, "finished")[0]["scores"]["mlm"]["loss"] == pytest.approx(
+        events(single_process_run, "finished")[0]["scores"]["mlm"]["loss"], abs=1e-3
     )
     assert progress_of(tmp_path) == progress_of(single_process_run)

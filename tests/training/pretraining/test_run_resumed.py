@@ -287,7 +287,7 @@ def test_a_finished_run_does_no_work(
             patch.setattr("regard.training.pretraining.run.Pretrainer", None)
             result = train(corpus, output, resume=True)
         end = json.loads((output / "events.jsonl").read_text().splitlines()[-1])
-        scores = end["scores"] if "scores" in end else {"words": end["words"]}
+        scores = end["scores"] if "scores" in end else {"mlm": end["mlm"]}
         assert (result.steps, result.seconds, result.scores) == (STEPS, end["seconds"], scores)
         with pytest.raises(InputError, match="was trained on another text"):
             train(corpus, output, resume=True, held_out=[str(unseen)])

@@ -1,4 +1,5 @@
-// A chapter: its parts below each other, or one at a time for a lecture. The same in the studio and in an exported file.
+// A chapter: its parts below each other, or one at a time for a lecture. The same in the studio and in an exported
+// file.
 import { useEffect, useMemo } from "preact/hooks";
 import { currentRoute, formatRoute, setParameters } from "../route";
 import type { Lesson, ReadingEntry } from "../types";
@@ -50,7 +51,13 @@ export function Chapter({ lesson, load, titled = false }: Props) {
 /** Links to the headings. */
 function Contents({ lesson }: { lesson: Lesson }) {
   const { view, parameters } = currentRoute.use();
-  const headings = useMemo(() => lesson.parts.flatMap((part) => (part.kind === "prose" && part.heading ? [[part.name, part.heading] as const] : [])), [lesson]);
+  const headings = useMemo(
+    () =>
+      lesson.parts.flatMap((part) =>
+        part.kind === "prose" && part.heading ? [[part.name, part.heading] as const] : [],
+      ),
+    [lesson],
+  );
   if (headings.length < 2) return null;
   return (
     <nav class="contents" aria-label="Contents of the chapter">
@@ -74,7 +81,8 @@ export function Reading({ entries }: { entries: readonly ReadingEntry[] }) {
       <ul>
         {entries.map((entry) => (
           <li key={entry.title}>
-            {entry.authors} ({entry.year}). <cite>{entry.title}</cite>. <span class="muted">{entry.arxiv ? `arXiv:${entry.arxiv}` : entry.venue}</span>
+            {entry.authors} ({entry.year}). <cite>{entry.title}</cite>.{" "}
+            <span class="muted">{entry.arxiv ? `arXiv:${entry.arxiv}` : entry.venue}</span>
           </li>
         ))}
       </ul>

@@ -1,4 +1,5 @@
-// The computed content of a chapter's parts: loaded one by one when they come into view, and kept while the page is open.
+// The computed content of a chapter's parts: loaded one by one when they come into view, and kept while the page is
+// open.
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { VerbEvent } from "../api";
 import type { Lesson } from "../types";
@@ -8,7 +9,11 @@ export type Part = Lesson["parts"][number];
 /** Computes one part; null in an exported file, which has what was computed when it was written. */
 export type Loader = ((name: string, onProgress: (text: string) => void, signal: AbortSignal) => Promise<Part>) | null;
 
-export type Content = { readonly state: "idle" } | { readonly state: "computing"; readonly progress: string } | { readonly state: "failed"; readonly error: string } | { readonly state: "done"; readonly part: Part };
+export type Content =
+  | { readonly state: "idle" }
+  | { readonly state: "computing"; readonly progress: string }
+  | { readonly state: "failed"; readonly error: string }
+  | { readonly state: "done"; readonly part: Part };
 
 /** Whether there is nothing left to compute. */
 export function isComputed(part: Part): boolean {
@@ -24,7 +29,12 @@ export function isComputed(part: Part): boolean {
   }
 }
 
-export const progressText = (event: VerbEvent) => (event.type === "progress" ? `${event.stage}: ${event.done}${event.total === null ? "" : ` of ${event.total}`} ${event.unit} …` : event.type === "note" ? event.message : "");
+export const progressText = (event: VerbEvent) =>
+  event.type === "progress"
+    ? `${event.stage}: ${event.done}${event.total === null ? "" : ` of ${event.total}`} ${event.unit} …`
+    : event.type === "note"
+      ? event.message
+      : "";
 
 let last: Promise<unknown> = Promise.resolve();
 
@@ -52,10 +62,14 @@ export function useContent(key: string, part: Part, load: Loader): [Content, () 
   );
   const start = () => {
     if (!load || known || controller.current) return;
-    const { signal } = (controller.current = new AbortController());
+    controller.current = new AbortController();
+    const { signal } = controller.current;
     const show = (next: Content) => signal.aborted || setContent(next);
     show({ state: "computing", progress: "" });
-    const work = () => (signal.aborted ? Promise.reject(new Error("not needed anymore")) : load(part.name, (progress) => show({ state: "computing", progress }), signal));
+    const work = () =>
+      signal.aborted
+        ? Promise.reject(new Error("not needed anymore"))
+        : load(part.name, (progress) => show({ state: "computing", progress }), signal);
     // What the reader asked for does not wait for what is only in view.
     ("slow" in part && part.slow ? work() : inTurn(work)).then(
       (one) => {

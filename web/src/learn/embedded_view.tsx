@@ -1,5 +1,5 @@
-// A view inside a chapter: the real view in a frame of its own, since its route, keys and ids must not mix with the chapter's.
-// The frame's document is this one's script and style with the data of the view.
+// A view inside a chapter: the real view in a frame of its own, since its route, keys and ids must not mix with the
+// chapter's. The frame's document is this one's script and style with the data of the view.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { formatRoute } from "../route";
 import { colors } from "../theme";
@@ -21,7 +21,12 @@ export function reportToParent(): void {
   const root = document.getElementById("page")!;
   new ResizeObserver(() => send({ height: Math.ceil(root.getBoundingClientRect().bottom + scrollY) })).observe(root);
   addEventListener("keydown", (event) => {
-    if (!event.defaultPrevented && KEYS.includes(event.key) && !(event.target as HTMLElement).matches("select, input, textarea, .wide")) send({ key: event.key });
+    if (
+      !event.defaultPrevented &&
+      KEYS.includes(event.key) &&
+      !(event.target as HTMLElement).matches("select, input, textarea, .wide")
+    )
+      send({ key: event.key });
   });
 }
 
@@ -39,7 +44,15 @@ export function EmbeddedView({ part, onKey }: { part: ViewPart; onKey?: (key: st
     addEventListener("message", receive);
     return () => removeEventListener("message", receive);
   }, [onKey]);
-  return <iframe ref={frame} class="embedded" title={`${part.title}, a live view`} srcdoc={page} style={{ height: `${height}px` }} />;
+  return (
+    <iframe
+      ref={frame}
+      class="embedded"
+      title={`${part.title}, a live view`}
+      srcdoc={page}
+      style={{ height: `${height}px` }}
+    />
+  );
 }
 
 /** A complete page of the part's view without its frame. */

@@ -2,6 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { runVerb, studioModels } from "../api";
 import { ErrorMessage } from "../components";
+import { plural } from "../format";
 import { currentRoute, formatRoute } from "../route";
 import type { ChapterEntry, Lesson } from "../types";
 import type { Page, ViewOf } from "../view";
@@ -38,7 +39,12 @@ function Show() {
   if (!lesson.chapter) return <ChapterList lesson={lesson} />;
   const load = async (part: string, onProgress: (text: string) => void, signal: AbortSignal): Promise<Part> => {
     await modelsLoaded(onProgress, signal);
-    const found = await runVerb<ViewOf<"lesson">>("lesson", { chapter: lesson.chapter, part }, (event) => onProgress(progressText(event)), signal);
+    const found = await runVerb<ViewOf<"lesson">>(
+      "lesson",
+      { chapter: lesson.chapter, part },
+      (event) => onProgress(progressText(event)),
+      signal,
+    );
     return found.parts[0]!;
   };
   return (
@@ -88,7 +94,9 @@ function ChapterList({ lesson }: { lesson: Lesson }) {
     <div class="learn">
       <header>
         <h1>Learn</h1>
-        <p class="lead">{lesson.summary} Each chapter has live views, the lecture's numbers beside ours, exercises and the code.</p>
+        <p class="lead">
+          {lesson.summary} Each chapter has live views, the lecture's numbers beside ours, exercises and the code.
+        </p>
         <p class="muted">
           {answered} of {exercises} exercises answered.
         </p>
@@ -105,12 +113,16 @@ function ChapterList({ lesson }: { lesson: Lesson }) {
                 <span>{entry.summary}</span>
                 {entry.exercises.length > 0 && (
                   <span class="muted">
-                    {done(entry)} of {entry.exercises.length} {entry.exercises.length === 1 ? "exercise" : "exercises"} answered
+                    {done(entry)} of {plural(entry.exercises.length, "exercise")} answered
                   </span>
                 )}
               </span>
             </a>
-            <progress value={done(entry)} max={entry.exercises.length || 1} aria-label={`Exercises answered in ${entry.title}`} />
+            <progress
+              value={done(entry)}
+              max={entry.exercises.length || 1}
+              aria-label={`Exercises answered in ${entry.title}`}
+            />
           </li>
         ))}
       </ol>

@@ -25,10 +25,18 @@ export function ShowPart({ lesson, part, load, onKey }: PartProps) {
   const automatic = (part.kind === "computed" || part.kind === "view") && !part.slow;
   const ref = useVisible<HTMLElement>(() => automatic && start(), key);
   return (
-    <section ref={ref} class={`part ${part.kind}-part`} id={`part-${part.name}`} aria-label={label(lesson, part)} data-state={content.state}>
+    <section
+      ref={ref}
+      class={`part ${part.kind}-part`}
+      id={`part-${part.name}`}
+      aria-label={label(lesson, part)}
+      data-state={content.state}
+    >
       {part.kind === "prose" && <Prose part={part} />}
       {part.kind === "code" && <Code part={part} />}
-      {part.kind === "exercise" && <Exercise key={key} lesson={lesson} part={part} content={content} start={start} offline={!load} />}
+      {part.kind === "exercise" && (
+        <Exercise key={key} lesson={lesson} part={part} content={content} start={start} offline={!load} />
+      )}
       {part.kind === "computed" && (
         <>
           <h3>{part.title}</h3>
@@ -65,10 +73,21 @@ function label(lesson: Lesson, part: Part): string {
   }
 }
 
-const exerciseNumber = (lesson: Lesson, part: ExercisePart) => lesson.parts.filter((one) => one.kind === "exercise").findIndex((one) => one.name === part.name) + 1;
+const exerciseNumber = (lesson: Lesson, part: ExercisePart) =>
+  lesson.parts.filter((one) => one.kind === "exercise").findIndex((one) => one.name === part.name) + 1;
 
 /** What there is before the result: a Run button, progress, or an error with another try. */
-function Waiting({ part, content, start, offline }: { part: ComputedPart | ViewPart; content: Content; start(): void; offline: boolean }) {
+function Waiting({
+  part,
+  content,
+  start,
+  offline,
+}: {
+  part: ComputedPart | ViewPart;
+  content: Content;
+  start(): void;
+  offline: boolean;
+}) {
   switch (content.state) {
     case "done":
       return null;
@@ -88,7 +107,10 @@ function Waiting({ part, content, start, offline }: { part: ComputedPart | ViewP
         </div>
       );
     default:
-      if (offline) return <p class="waiting muted">This part takes longer and was not computed when the file was written; add --run.</p>;
+      if (offline)
+        return (
+          <p class="waiting muted">This part takes longer and was not computed when the file was written; add --run.</p>
+        );
       return part.slow ? (
         <p class="waiting">
           <button type="button" class="main" onClick={start}>
@@ -155,7 +177,9 @@ function OpenInStudio({ part }: { part: ViewPart }) {
   const args = Object.entries(part.arguments).map(([name, one]) => [name, value(one)]);
   return (
     <p class="open">
-      <a href={formatRoute({ view: view.name, parameters: { ...Object.fromEntries(args), ...part.route } })}>Open in the studio: {view.title}</a>
+      <a href={formatRoute({ view: view.name, parameters: { ...Object.fromEntries(args), ...part.route } })}>
+        Open in the studio: {view.title}
+      </a>
     </p>
   );
 }
@@ -187,20 +211,29 @@ function Exercise({ lesson, part, content, offline, start }: ExerciseProps) {
   return (
     <>
       <h3>
-        Exercise {exerciseNumber(lesson, part)} {choice === null && before !== undefined && <span class="muted">(answered before)</span>}
+        Exercise {exerciseNumber(lesson, part)}{" "}
+        {choice === null && before !== undefined && <span class="muted">(answered before)</span>}
       </h3>
       <p>{withCode(part.question)}</p>
       <ol class="predictions" type="a">
         {part.choices.map((text, number) => (
           <li key={number}>
-            <button type="button" class={mark(number)} aria-pressed={number === choice} disabled={missing || (choice !== null && number !== choice)} onClick={() => choice === null && predict(number)}>
+            <button
+              type="button"
+              class={mark(number)}
+              aria-pressed={number === choice}
+              disabled={missing || (choice !== null && number !== choice)}
+              onClick={() => choice === null && predict(number)}
+            >
               {text}
             </button>
           </li>
         ))}
       </ol>
       <div class="reveal" aria-live="polite">
-        {missing && <p class="muted">The answer takes longer and was not computed when the file was written; add --run.</p>}
+        {missing && (
+          <p class="muted">The answer takes longer and was not computed when the file was written; add --run.</p>
+        )}
         {choice !== null && content.state === "computing" && (
           <p class="muted">
             <span class="spinner" aria-hidden="true" /> {content.progress || "Computing the answer …"}
@@ -216,12 +249,20 @@ function Exercise({ lesson, part, content, offline, start }: ExerciseProps) {
         )}
         {answer && (
           <p>
-            <strong>{answer.choice === choice ? "Right." : `Not quite: ${part.choices[answer.choice]}.`}</strong> {withCode(answer.explanation)}
+            <strong>{answer.choice === choice ? "Right." : `Not quite: ${part.choices[answer.choice]}.`}</strong>{" "}
+            {withCode(answer.explanation)}
           </p>
         )}
       </div>
       {choice !== null && answer && (
-        <button type="button" class="again" onClick={() => (setChoice(null), setSaved(false))}>
+        <button
+          type="button"
+          class="again"
+          onClick={() => {
+            setChoice(null);
+            setSaved(false);
+          }}
+        >
           Answer again
         </button>
       )}

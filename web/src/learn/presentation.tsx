@@ -1,4 +1,5 @@
-// A chapter for a lecture: one part at a time in large type; arrow keys go from step to step, and the address has the step.
+// A chapter for a lecture: one part at a time in large type; arrow keys go from step to step, and the address has the
+// step.
 import { useEffect, useRef } from "preact/hooks";
 import { currentRoute, integerParameter, setParameters } from "../route";
 import type { Lesson } from "../types";
@@ -15,7 +16,8 @@ export function Presentation({ lesson, load }: { lesson: Lesson; load: Loader })
   const step = integerParameter(parameters, "step", steps);
   const page = useRef<HTMLDivElement>(null);
   const go = (next: number) => setParameters({ step: String(Math.min(Math.max(next, 0), steps - 1)) });
-  const leave = () => setParameters({ present: "", step: "", part: step > 0 ? (lesson.parts[step - 1]?.name ?? "") : "" });
+  const leave = () =>
+    setParameters({ present: "", step: "", part: step > 0 ? (lesson.parts[step - 1]?.name ?? "") : "" });
   const press = (key: string): boolean => {
     if (FORWARD.includes(key)) go(step + 1);
     else if (BACK.includes(key)) go(step - 1);
@@ -31,7 +33,14 @@ export function Presentation({ lesson, load }: { lesson: Lesson; load: Loader })
   useEffect(() => {
     const listen = (event: KeyboardEvent) => {
       const target = event.target as HTMLElement;
-      if (event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey || target.matches("select, input, textarea, .wide")) return;
+      if (
+        event.defaultPrevented ||
+        event.ctrlKey ||
+        event.altKey ||
+        event.metaKey ||
+        target.matches("select, input, textarea, .wide")
+      )
+        return;
       if (event.key === " " && target.matches("button, a")) return;
       if (handler.current(event.key)) event.preventDefault();
     };
@@ -52,7 +61,13 @@ export function Presentation({ lesson, load }: { lesson: Lesson; load: Loader })
             <p>{lesson.summary}</p>
           </div>
         ) : part ? (
-          <ShowPart key={`${lesson.chapter}/${part.name}`} lesson={lesson} part={part} load={load} onKey={(key) => void press(key)} />
+          <ShowPart
+            key={`${lesson.chapter}/${part.name}`}
+            lesson={lesson}
+            part={part}
+            load={load}
+            onKey={(key) => void press(key)}
+          />
         ) : (
           <Reading entries={lesson.reading} />
         )}
@@ -80,6 +95,8 @@ export function Presentation({ lesson, load }: { lesson: Lesson; load: Loader })
 }
 
 function toggleFullScreen(): void {
-  const change = document.fullscreenElement ? document.exitFullscreen() : document.documentElement.requestFullscreen?.();
+  const change = document.fullscreenElement
+    ? document.exitFullscreen()
+    : document.documentElement.requestFullscreen?.();
   change?.catch(() => undefined); // not allowed here
 }

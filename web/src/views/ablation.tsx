@@ -7,10 +7,28 @@ import { drawHeadGrid, HeadGrid, headGridSize } from "../head_grid";
 import type { Painter } from "../painter";
 import { currentRoute, type Route, setParameters } from "../route";
 import { colors } from "../theme";
-import type { Drawing, Table, View } from "../view";
 import { thumbnails } from "../thumbnails";
+import type { Drawing, Table, View } from "../view";
 import "./ablation/ablation.css";
-import { type AblationPayload, changeOf, describeRemoved, formatOutput, formatStrength, headColor, isIntact, Positions, removedAt, setRemoved, shownEffects, singleHead, strongest, textColor, toggleHeads, toggleLayer, unit } from "./ablation/positions";
+import {
+  type AblationPayload,
+  changeOf,
+  describeRemoved,
+  formatOutput,
+  formatStrength,
+  headColor,
+  isIntact,
+  Positions,
+  removedAt,
+  setRemoved,
+  shownEffects,
+  singleHead,
+  strongest,
+  textColor,
+  toggleHeads,
+  toggleLayer,
+  unit,
+} from "./ablation/positions";
 
 function Show({ payload }: { payload: AblationPayload }) {
   return (
@@ -28,16 +46,28 @@ function finding(payload: AblationPayload, route: Route): string {
   const shown = shownEffects(payload, route).filter((one) => one !== undefined);
   const single = singleHead(payload, route);
   const out = single ? `head ${single.layer}.${single.head}` : describeRemoved(payload, removedAt(payload, route));
-  if (out && shown.length > 1) return `Without ${out}, ${name} predicts something else at ${shown.filter((one) => one.before !== one.after).length} of ${shown.length} positions`;
-  if (out && shown[0]) return shown[0].before === shown[0].after ? `Without ${out}, ${name} still predicts “${shown[0].before}”` : `Without ${out}, ${name} predicts “${shown[0].after}” instead of “${shown[0].before}”`;
+  if (out && shown.length > 1)
+    return (
+      `Without ${out}, ${name} predicts something else at ${shown.filter((one) => one.before !== one.after).length} ` +
+      `of ${shown.length} positions`
+    );
+  if (out && shown[0])
+    return shown[0].before === shown[0].after
+      ? `Without ${out}, ${name} still predicts “${shown[0].before}”`
+      : `Without ${out}, ${name} predicts “${shown[0].after}” instead of “${shown[0].before}”`;
   const [most] = payload.sweep.ranked;
-  return most ? `Removing head ${most.layer}.${most.head} alone changes the predictions of ${name} most (${formatStrength(most.strength)} ${unit(payload)})` : "";
+  return most
+    ? `Removing head ${most.layer}.${most.head} alone changes the predictions of ${name} most ` +
+        `(${formatStrength(most.strength)} ${unit(payload)})`
+    : "";
 }
 
 export const ablation: View<AblationPayload> = {
   name: "ablation",
   title: "Ablation",
-  about: "Remove heads or whole layers of a model and see how its predictions change in the whole text; or which single head matters most.",
+  about:
+    "Remove heads or whole layers of a model and see how its predictions change in the whole text; or which " +
+    "single head matters most.",
   group: "inside",
   examples: [
     { label: "Which head matters most?", values: { text: ANIMAL } },
@@ -85,7 +115,14 @@ export function drawing(payload: AblationPayload, route: Route): Drawing {
     const lines = [token, prediction(one.before, "before"), ...(intact ? [] : [prediction(one.after, "after")])];
     const width = 7 * Math.max(...lines.map((line) => line.length)) + 16;
     if (x + width > WIDTH - MARGIN) [x, y] = [MARGIN, y + height + 8];
-    const box = { lines, left: x, top: y, width, opacity: 0.04 + 0.6 * textColor(payload, one.strength), changed: one.before !== one.after };
+    const box = {
+      lines,
+      left: x,
+      top: y,
+      width,
+      opacity: 0.04 + 0.6 * textColor(payload, one.strength),
+      changed: one.before !== one.after,
+    };
     x += width;
     return [box];
   });
@@ -102,7 +139,14 @@ export function drawing(payload: AblationPayload, route: Route): Drawing {
         painter.text(lines[1]!, left + 5, top + 20, { size: 11 });
         if (lines[2]) painter.text(lines[2], left + 5, top + 38, { size: 11, bold: changed });
       }
-      painter.text(intact ? "below each: the most probable prediction" : "below each: the most probable prediction before and after", MARGIN, bottom, { size: 12, color: muted });
+      painter.text(
+        intact
+          ? "below each: the most probable prediction"
+          : "below each: the most probable prediction before and after",
+        MARGIN,
+        bottom,
+        { size: 12, color: muted },
+      );
     },
   };
 }
@@ -113,11 +157,22 @@ function drawHeads(painter: Painter, payload: AblationPayload, route: Route): vo
   const single = singleHead(payload, route);
   const out = single ? `head ${single.layer}.${single.head} alone` : describeRemoved(payload, removed);
   painter.text(`${payload.model.name} ${out ? `without ${out}` : "intact"}`, MARGIN, 24, { size: 15, bold: true });
-  painter.text(`each head removed alone: ${payload.sweep.measure}${unit(payload) === "nats" ? " in nats" : ""}; × is removed`, MARGIN, 46, { size: 12, color: muted });
+  painter.text(
+    `each head removed alone: ${payload.sweep.measure}${unit(payload) === "nats" ? " in nats" : ""}; × is removed`,
+    MARGIN,
+    46,
+    { size: 12, color: muted },
+  );
   const cells = payload.sweep.ranked.map(({ layer, head, strength }) => {
     const missing = !single && (removed.heads.has(`${layer}.${head}`) || removed.layers.has(layer));
     const number = strength < 0.005 && strength > 0 ? strength.toExponential(0) : strength.toFixed(2);
-    return { layer, head, color: accent, opacity: 0.04 + 0.6 * headColor(payload, strength), text: `${missing ? "× " : ""}${number}` };
+    return {
+      layer,
+      head,
+      color: accent,
+      opacity: 0.04 + 0.6 * headColor(payload, strength),
+      text: `${missing ? "× " : ""}${number}`,
+    };
   });
   drawHeadGrid(painter, cells, LEFT, TOP);
 }
@@ -127,11 +182,34 @@ export function table(payload: AblationPayload, route: Route): Table {
   for (const one of shownEffects(payload, route)) {
     if (!one) continue;
     const [before, after] = [changeOf(one.effect, one.before), changeOf(one.effect, one.after)];
-    rows.push(["position", one.target, one.before, before?.before ?? "", one.after, after?.after ?? "", one.strength, one.effect?.distance ?? ""]);
-    for (const change of one.effect?.likeliest ?? []) rows.push(["output", one.target, change.output, change.before, change.output, change.after, "", ""]);
+    rows.push([
+      "position",
+      one.target,
+      one.before,
+      before?.before ?? "",
+      one.after,
+      after?.after ?? "",
+      one.strength,
+      one.effect?.distance ?? "",
+    ]);
+    for (const change of one.effect?.likeliest ?? [])
+      rows.push(["output", one.target, change.output, change.before, change.output, change.after, "", ""]);
   }
-  for (const one of payload.sweep.ranked) rows.push(["head", `${one.layer}.${one.head}`, "", "", "", "", one.strength, one.distance]);
-  return { headers: ["what", "name", "before", "probability before", "after", "probability after", payload.sweep.measure, "distance"], rows };
+  for (const one of payload.sweep.ranked)
+    rows.push(["head", `${one.layer}.${one.head}`, "", "", "", "", one.strength, one.distance]);
+  return {
+    headers: [
+      "what",
+      "name",
+      "before",
+      "probability before",
+      "after",
+      "probability after",
+      payload.sweep.measure,
+      "distance",
+    ],
+    rows,
+  };
 }
 
 const RANKED = 5;
@@ -146,7 +224,12 @@ function Heads({ payload }: { payload: AblationPayload }) {
   const most = strongest(payload);
   const positions = payload.sweep.targets.length;
   const inOrder = [...payload.sweep.ranked].sort((a, b) => a.layer - b.layer || a.head - b.head);
-  const measured = positions < payload.effects.length ? `, the mean over ${positions} of the ${payload.effects.length} tokens` : positions > 1 ? `, the mean over ${positions} positions` : "";
+  const measured =
+    positions < payload.effects.length
+      ? `, the mean over ${positions} of the ${payload.effects.length} tokens`
+      : positions > 1
+        ? `, the mean over ${positions} positions`
+        : "";
   const cell = (at: number) => {
     const { layer, head, strength } = inOrder[at]!;
     const name = `${layer}.${head}`;
@@ -169,7 +252,19 @@ function Heads({ payload }: { payload: AblationPayload }) {
   };
   const rowStart = (layer: number) =>
     live && (
-      <button key={`l${layer}`} type="button" class="ablation-all" aria-label={`All heads of layer ${layer}`} onClick={() => toggleHeads(payload, removed, range(heads).map((head) => `${layer}.${head}`))}>
+      <button
+        key={`l${layer}`}
+        type="button"
+        class="ablation-all"
+        aria-label={`All heads of layer ${layer}`}
+        onClick={() =>
+          toggleHeads(
+            payload,
+            removed,
+            range(heads).map((head) => `${layer}.${head}`),
+          )
+        }
+      >
         {layer}
       </button>
     );
@@ -195,10 +290,25 @@ function Heads({ payload }: { payload: AblationPayload }) {
     <section aria-labelledby="ablation-heads">
       <h2 id="ablation-heads">Heads</h2>
       <p class="muted ablation-note">
-        The color is the effect of removing a head alone: {payload.sweep.measure === "divergence" ? "the divergence of the predictions in nats" : "the change of the value"}
-        {measured}. {live ? "Press a head to remove it, or a layer number for all its heads." : "Press a head to see the effect of removing it alone."}
+        The color is the effect of removing a head alone:{" "}
+        {payload.sweep.measure === "divergence"
+          ? "the divergence of the predictions in nats"
+          : "the change of the value"}
+        {measured}.{" "}
+        {live
+          ? "Press a head to remove it, or a layer number for all its heads."
+          : "Press a head to see the effect of removing it alone."}
       </p>
-      <HeadGrid layers={payload.model.num_layers} heads={heads} focused={focused} onFocus={setFocused} onPress={press} cell={cell} rowStart={rowStart} rowEnd={rowEnd} />
+      <HeadGrid
+        layers={payload.model.num_layers}
+        heads={heads}
+        focused={focused}
+        onFocus={setFocused}
+        onPress={press}
+        cell={cell}
+        rowStart={rowStart}
+        rowEnd={rowEnd}
+      />
       <p class="ablation-scale muted" aria-hidden="true">
         0 <span class="ablation-ramp" /> {formatStrength(most)} {unit(payload)}, the strongest
       </p>
@@ -229,7 +339,12 @@ function Heads({ payload }: { payload: AblationPayload }) {
         headers={["head", payload.sweep.measure, "distance", "prediction changes at"]}
         rows={payload.sweep.ranked
           .slice(0, RANKED)
-          .map((one) => [`${one.layer}.${one.head}`, formatStrength(one.strength), one.distance.toFixed(3), `${one.changed.length} of ${positions}`])}
+          .map((one) => [
+            `${one.layer}.${one.head}`,
+            formatStrength(one.strength),
+            one.distance.toFixed(3),
+            `${one.changed.length} of ${positions}`,
+          ])}
       />
     </section>
   );

@@ -1,12 +1,12 @@
 // Corpus search by head: the texts in which one head attends most strongly from one token to another, and all scores.
 import { Canvas, useWidth } from "../canvas";
 import { Notes, Token } from "../components";
-import { count, fixedPercent, visible } from "../format";
+import { count, decimal, fixedPercent, visible } from "../format";
 import { MARGIN, type Painter, type Part, stack, textPart, tokenStripPart } from "../painter";
 import { formatRoute } from "../route";
 import { colors, weightBackground } from "../theme";
-import type { ActivatingText } from "../types";
 import { thumbnails } from "../thumbnails";
+import type { ActivatingText } from "../types";
 import type { View, ViewOf } from "../view";
 import "./activations/activations.css";
 import { OpenFile } from "./embeddings/open_file";
@@ -33,7 +33,10 @@ function Show({ payload }: { payload: ActivationsPayload }) {
           <li key={one.line}>
             <Tokens one={one} />
             <p class="muted">
-              line {count(one.line)}: <Token text={visible(one.tokens[one.query]!)} /> → <Token text={visible(one.tokens[one.key]!)} /> <b class="activations-weight">{one.weight.toFixed(3)}</b>{" "}
+              line {count(one.line)}: <Token text={visible(one.tokens[one.query]!)} />
+              {" → "}
+              <Token text={visible(one.tokens[one.key]!)} />
+              <b class="activations-weight">{` ${decimal(one.weight)} `}</b>
               <a href={attentionRoute(payload, one)}>its attention</a>
             </p>
           </li>
@@ -55,7 +58,8 @@ function Show({ payload }: { payload: ActivationsPayload }) {
       </div>
       <p class="muted">
         The score of a text is the largest weight of this head from one token to {PATTERNS[payload.pattern]}
-        {payload.min_distance > 1 && ` at least ${payload.min_distance} tokens away`}; special tokens and attention of a token to itself do not count. The outlined token attends to the shaded ones.
+        {payload.min_distance > 1 && ` at least ${payload.min_distance} tokens away`}; special tokens and attention of a
+        token to itself do not count. The outlined token attends to the shaded ones.
       </p>
     </section>
   );
@@ -63,12 +67,18 @@ function Show({ payload }: { payload: ActivationsPayload }) {
 
 function finding({ model, layer, head, texts, read }: ActivationsPayload): string {
   const first = texts[0]!;
-  return `Layer ${layer}, head ${head} of ${model} attends most strongly from “${first.tokens[first.query]!.trim()}” to “${first.tokens[first.key]!.trim()}” (${first.weight.toFixed(3)}) in line ${first.line} of ${count(read)}.`;
+  return (
+    `Layer ${layer}, head ${head} of ${model} attends most strongly from “${first.tokens[first.query]!.trim()}” to ` +
+    `“${first.tokens[first.key]!.trim()}” (${first.weight.toFixed(3)}) in line ${first.line} of ${count(read)}.`
+  );
 }
 
 /** The attention view of a text at this head, with its query selected. */
 function attentionRoute({ model, layer, head }: ActivationsPayload, { text, query }: ActivatingText): string {
-  return formatRoute({ view: "attention", parameters: { text, model, layer: String(layer), heads: String(head), lock: `r${query}` } });
+  return formatRoute({
+    view: "attention",
+    parameters: { text, model, layer: String(layer), heads: String(head), lock: `r${query}` },
+  });
 }
 
 function Tokens({ one: { tokens, special, query, weights } }: { one: ActivatingText }) {
@@ -97,7 +107,12 @@ function drawHistogram(painter: Painter, { histogram }: ActivationsPayload, x: n
     painter.rect(x + bin * bar + 1, y + HISTOGRAM - height, bar - 2, height, accent, 0.8);
   });
   painter.line(x, y + HISTOGRAM, x + width, y + HISTOGRAM, rule);
-  for (const [value, align] of [[0, "left"], [0.5, "center"], [1, "right"]] as const) painter.text(String(value), x + value * width, y + HISTOGRAM + 10, { size: 11, align, color: muted });
+  for (const [value, align] of [
+    [0, "left"],
+    [0.5, "center"],
+    [1, "right"],
+  ] as const)
+    painter.text(String(value), x + value * width, y + HISTOGRAM + 10, { size: 11, align, color: muted });
 }
 
 const WIDTH = 860;
@@ -105,9 +120,19 @@ const WIDTH = 860;
 function drawing(payload: ActivationsPayload) {
   const { texts, layer, head } = payload;
   const parts: Part[] = [
-    textPart(`Layer ${layer}, head ${head}: the strongest attention to ${PATTERNS[payload.pattern]} among ${count(payload.read)} texts`, { bold: true }, 28),
+    textPart(
+      `Layer ${layer}, head ${head}: the strongest attention to ${PATTERNS[payload.pattern]} among ` +
+        `${count(payload.read)} texts`,
+      { bold: true },
+      28,
+    ),
     ...texts.flatMap((one): Part[] => [
-      textPart(`${one.weight.toFixed(3)}  line ${one.line}: ${visible(one.tokens[one.query]!)} → ${visible(one.tokens[one.key]!)}`, { size: 12, color: colors.get().muted }, 20),
+      textPart(
+        `${one.weight.toFixed(3)}  line ${one.line}: ${visible(one.tokens[one.query]!)} → ` +
+          `${visible(one.tokens[one.key]!)}`,
+        { size: 12, color: colors.get().muted },
+        20,
+      ),
       tokenStripPart(one.tokens, one.weights, WIDTH),
     ]),
     [HISTOGRAM + 24, (painter, y) => drawHistogram(painter, payload, MARGIN, y, WIDTH - 2 * MARGIN)],
@@ -129,15 +154,33 @@ It rained for days, so the match was moved to Monday.`;
 export const activations: View<ActivationsPayload> = {
   name: "activations",
   title: "Corpus search",
-  about: "Which texts make one attention head fire most? The strongest pair of tokens in every text, and the texts in order.",
+  about:
+    "Which texts make one attention head fire most? The strongest pair of tokens in every text, and the texts in " +
+    "order.",
   group: "inside",
   Thumbnail: thumbnails.activations,
   finding,
   examples: [
-    { label: "Determiner to noun", values: { source: TEXTS, layer: "5", head: "2", pattern: "any", top: "5" }, model: "regard-bert" },
-    { label: "The next token", values: { source: TEXTS, layer: "4", head: "3", pattern: "next", top: "5" }, model: "regard-bert" },
-    { label: "The token before (GPT)", values: { source: TEXTS, layer: "5", head: "0", pattern: "previous", top: "5" }, model: "regard-gpt" },
-    { label: "The same word again", values: { source: TEXTS, layer: "5", head: "1", pattern: "same", top: "5" }, model: "regard-bert" },
+    {
+      label: "Determiner to noun",
+      values: { source: TEXTS, layer: "5", head: "2", pattern: "any", top: "5" },
+      model: "regard-bert",
+    },
+    {
+      label: "The next token",
+      values: { source: TEXTS, layer: "4", head: "3", pattern: "next", top: "5" },
+      model: "regard-bert",
+    },
+    {
+      label: "The token before (GPT)",
+      values: { source: TEXTS, layer: "5", head: "0", pattern: "previous", top: "5" },
+      model: "regard-gpt",
+    },
+    {
+      label: "The same word again",
+      values: { source: TEXTS, layer: "5", head: "1", pattern: "same", top: "5" },
+      model: "regard-bert",
+    },
   ],
   verb: "activations",
   excludes: ["translation", "image", "encoder-decoder", "recurrent"],
@@ -152,6 +195,14 @@ export const activations: View<ActivationsPayload> = {
   drawing,
   table: ({ texts }) => ({
     headers: ["line", "text", "weight", "query", "query_token", "key", "key_token"],
-    rows: texts.map((one) => [one.line, one.text, one.weight, one.query, one.tokens[one.query]!, one.key, one.tokens[one.key]!]),
+    rows: texts.map((one) => [
+      one.line,
+      one.text,
+      one.weight,
+      one.query,
+      one.tokens[one.query]!,
+      one.key,
+      one.tokens[one.key]!,
+    ]),
   }),
 };

@@ -10,7 +10,16 @@ import { drawing, table } from "./attention/export";
 import { Grid, runWhenIdle } from "./attention/grid";
 import { AboutSource, RangeLegend, Threshold } from "./attention/legend";
 import { focusWeights, ImageMode, Lines } from "./attention/lines";
-import { type AttentionPayload, availableModes, type Level, type Mode, type Segments, type Selection, selectionOf, type Source } from "./attention/maps";
+import {
+  type AttentionPayload,
+  availableModes,
+  type Level,
+  type Mode,
+  type Segments,
+  type Selection,
+  type Source,
+  selectionOf,
+} from "./attention/maps";
 import { Neuron } from "./attention/neuron";
 import "./attention/attention.css";
 
@@ -25,7 +34,8 @@ function Show({ payload }: { payload: AttentionPayload }) {
   return (
     <section class="attention" aria-label="Attention" onKeyDown={arrowKeys(selection)}>
       <p class="muted">
-        {model.name} ({model.family}): {plural(maps.layers, "layer")} × {plural(maps.heads, "head")}, {maps.raw.rows.length} × {maps.raw.columns.length} tokens
+        {model.name} ({model.family}): {plural(maps.layers, "layer")} × {plural(maps.heads, "head")},{" "}
+        {maps.raw.rows.length} × {maps.raw.columns.length} tokens
       </p>
       <Notes notes={payload.notes} class="muted" />
       <Controls payload={payload} selection={selection} />
@@ -44,10 +54,20 @@ function prefetch(selection: Selection): () => void {
   const { maps, source, layer, heads } = selection;
   if (source !== "heads") return () => undefined;
   const head = heads[0]!;
-  const neighbors = [[layer, head + 1], [layer, head - 1], [layer + 1, head], [layer - 1, head], [layer, head + 2], [layer, head - 2]] as const;
+  const neighbors = [
+    [layer, head + 1],
+    [layer, head - 1],
+    [layer + 1, head],
+    [layer - 1, head],
+    [layer, head + 2],
+    [layer, head - 2],
+  ] as const;
   const likely = neighbors.filter(([l, h]) => l >= 1 && h >= 0 && l <= maps.layers && h < maps.heads);
   let cancel: (() => void)[] = [];
-  const timer = setTimeout(() => (cancel = likely.map(([l, h]) => runWhenIdle(() => void maps.weights(l, h, selection)))), PREFETCH_DELAY);
+  const timer = setTimeout(
+    () => (cancel = likely.map(([l, h]) => runWhenIdle(() => void maps.weights(l, h, selection)))),
+    PREFETCH_DELAY,
+  );
   return () => {
     clearTimeout(timer);
     cancel.forEach((one) => one());
@@ -56,11 +76,15 @@ function prefetch(selection: Selection): () => void {
 
 /** Left and right change the head, up and down the layer. */
 function arrowKeys({ layer, heads, maps, source }: Selection) {
-  const clamp = (value: number, first: number, count: number) => String(Math.max(first, Math.min(first + count - 1, value)));
-  return onArrowKeys({ ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] } as const, ([down, across]) => {
-    if (down) setParameters({ layer: clamp(layer + down, 1, maps.layers) });
-    else if (source === "heads") setParameters({ heads: clamp(heads[0]! + across, 0, maps.heads) });
-  });
+  const clamp = (value: number, first: number, count: number) =>
+    String(Math.max(first, Math.min(first + count - 1, value)));
+  return onArrowKeys(
+    { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] } as const,
+    ([down, across]) => {
+      if (down) setParameters({ layer: clamp(layer + down, 1, maps.layers) });
+      else if (source === "heads") setParameters({ heads: clamp(heads[0]! + across, 0, maps.heads) });
+    },
+  );
 }
 
 const WEAK = 0.1; // of a weight: nothing to point out
@@ -72,26 +96,54 @@ function finding(payload: AttentionPayload, route: Route): string {
   const { rows, columns, layer, heads, source, locked, image } = selection;
   const isPatch = (label = "") => /\d/.test(label);
   const name = (label = "") => (!image ? `“${label.trim()}”` : isPatch(label) ? `patch ${label}` : label);
-  const where = (head: number) => `${source === "flow" ? "by flow" : source === "rollout" ? `by rollout up to layer ${layer}` : source === "heads" ? `in layer ${layer}, head ${heads[head]}` : `in layer ${layer}, ${source === "mean" ? "on average over the heads" : "in one of the heads"}`} of ${payload.model.name}`;
-  const focus = locked ?? (image ? { side: "row" as const, index: 0 } : null); // of an image, what [CLS] attends to is shown first
+  const place = (head: number) => {
+    if (source === "flow") return "by flow";
+    if (source === "rollout") return `by rollout up to layer ${layer}`;
+    if (source === "heads") return `in layer ${layer}, head ${heads[head]}`;
+    return `in layer ${layer}, ${source === "mean" ? "on average over the heads" : "in one of the heads"}`;
+  };
+  const where = (head: number) => `${place(head)} of ${payload.model.name}`;
+  // of an image, what [CLS] attends to is shown first
+  const focus = locked ?? (image ? { side: "row" as const, index: 0 } : null);
   if (focus) {
     const other = (focus.side === "row" ? columns : rows).labels;
     const own = name((focus.side === "row" ? rows : columns).labels[focus.index]);
     const [weight, index, head] = strongest(focusWeights(selection, focus), (at) => !image || isPatch(other[at]));
-    return `${own} ${focus.side === "row" ? "attends most to" : "gets most attention from"} ${name(other[index])} (${fixedPercent(weight, 0)}) ${where(head)}`;
+    return (
+      `${own} ${focus.side === "row" ? "attends most to" : "gets most attention from"} ${name(other[index])} ` +
+      `(${fixedPercent(weight, 0)}) ${where(head)}`
+    );
   }
   const across = columns.labels.length;
   const isWord = (label: string | undefined) => !/^\s*([[<].*[\]>]|\W*)$/s.test(label ?? "");
   const words = { rows: rows.labels.map(isWord), columns: columns.labels.map(isWord) };
-  const [weight, cell, head] = strongest([selection.maps.weights(layer, heads[0]!, selection)], (at) => words.rows[Math.floor(at / across)]! && words.columns[at % across]! && Math.floor(at / across) !== at % across);
-  if (weight < WEAK) return `No word gives another word more than ${fixedPercent(Math.max(weight, 0.01), 0)} of its attention ${where(head)}`;
-  return `The strongest link ${where(head)}: ${name(rows.labels[Math.floor(cell / across)])} attends to ${name(columns.labels[cell % across])} (${fixedPercent(weight, 0)})`;
+  const [weight, cell, head] = strongest(
+    [selection.maps.weights(layer, heads[0]!, selection)],
+    (at) =>
+      words.rows[Math.floor(at / across)]! && words.columns[at % across]! && Math.floor(at / across) !== at % across,
+  );
+  if (weight < WEAK)
+    return (
+      `No word gives another word more than ${fixedPercent(Math.max(weight, 0.01), 0)} of its attention ` +
+      `${where(head)}`
+    );
+  return (
+    `The strongest link ${where(head)}: ${name(rows.labels[Math.floor(cell / across)])} attends to ` +
+    `${name(columns.labels[cell % across])} (${fixedPercent(weight, 0)})`
+  );
 }
 
 /** The largest of some weights, its index, and the index of its list. */
-function strongest(lists: readonly Float32Array[], counts: (index: number) => boolean): readonly [number, number, number] {
+function strongest(
+  lists: readonly Float32Array[],
+  counts: (index: number) => boolean,
+): readonly [number, number, number] {
   let best: readonly [number, number, number] = [0, 0, 0];
-  lists.forEach((list, number) => list.forEach((weight, index) => weight > best[0] && counts(index) && (best = [weight, index, number])));
+  lists.forEach((list, number) => {
+    list.forEach((weight, index) => {
+      if (weight > best[0] && counts(index)) best = [weight, index, number];
+    });
+  });
   return best;
 }
 
@@ -101,11 +153,36 @@ export const attention: View<AttentionPayload> = {
   about: "Type a sentence and see what every attention head of the model attends to.",
   group: "inside",
   examples: [
-    { label: "What does “it” mean?", values: { text: ANIMAL }, select: { layer: "5", heads: "3", token: "it" }, model: "regard-gpt" },
-    { label: "… and when it was too wide", values: { text: ANIMAL.replace("tired", "wide") }, select: { layer: "5", heads: "3", token: "it" }, model: "regard-gpt" },
-    { label: "A pair of sentences", values: { text: "Did the unhappy cat sleep?", text_b: "Yes, it was overwhelmingly tired." }, select: { layer: "3", heads: "all" }, model: "regard-bert" },
-    { label: "Every head at a glance", values: { text: ANIMAL }, select: { mode: "grid", layer: "7", heads: "3" }, model: "regard-bert" },
-    { label: "Query × key, number by number", values: { text: ANIMAL }, select: { mode: "neuron", layer: "5", heads: "3", token: "it" }, model: "regard-gpt" },
+    {
+      label: "What does “it” mean?",
+      values: { text: ANIMAL },
+      select: { layer: "5", heads: "3", token: "it" },
+      model: "regard-gpt",
+    },
+    {
+      label: "… and when it was too wide",
+      values: { text: ANIMAL.replace("tired", "wide") },
+      select: { layer: "5", heads: "3", token: "it" },
+      model: "regard-gpt",
+    },
+    {
+      label: "A pair of sentences",
+      values: { text: "Did the unhappy cat sleep?", text_b: "Yes, it was overwhelmingly tired." },
+      select: { layer: "3", heads: "all" },
+      model: "regard-bert",
+    },
+    {
+      label: "Every head at a glance",
+      values: { text: ANIMAL },
+      select: { mode: "grid", layer: "7", heads: "3" },
+      model: "regard-bert",
+    },
+    {
+      label: "Query × key, number by number",
+      values: { text: ANIMAL },
+      select: { mode: "neuron", layer: "5", heads: "3", token: "it" },
+      model: "regard-gpt",
+    },
     { label: "A handwritten digit", values: { image: "digit-7" }, model: "regard-digits", needs: "image" },
   ],
   travels: { text: "text", second: "text_b", layer: true, token: true },
@@ -121,14 +198,21 @@ export const attention: View<AttentionPayload> = {
     { name: "text_b", label: "Second text (optional)", start: "", optional: true },
     { name: "image", label: "Image (PNG or JPEG, at most 8 MB)", start: "digit-7", image: true },
   ],
-  toRequest: ({ model, text, text_b, image }, takesImages) => (takesImages ? { model, image } : { model, text, text_b }),
+  toRequest: ({ model, text, text_b, image }, takesImages) =>
+    takesImages ? { model, image } : { model, text, text_b },
   Show,
   drawing: (payload, route) => drawing(selectionOf(payload, route)),
   table: (payload, route) => table(selectionOf(payload, route)),
 };
 
 const MODES: Record<Mode, string> = { image: "Image", lines: "Heads", grid: "Model", neuron: "Neurons" };
-const SOURCES: Record<Source, string> = { heads: "attention heads", mean: "mean", max: "maximum", rollout: "rollout", flow: "flow" };
+const SOURCES: Record<Source, string> = {
+  heads: "attention heads",
+  mean: "mean",
+  max: "maximum",
+  rollout: "rollout",
+  flow: "flow",
+};
 const LAYOUTS = { down: "down", across: "across" };
 const SEGMENTS: Record<Segments, string> = { all: "all", aa: "A → A", ab: "A → B", ba: "B → A", bb: "B → B" };
 const LEVELS: Record<Level, string> = { piece: "subwords", word: "words" };
@@ -137,26 +221,53 @@ export function Controls({ payload, selection }: { payload: AttentionPayload; se
   const { maps, mode, source, level, pair, layer } = selection;
   const modes = Object.fromEntries(availableModes(payload, maps).map((one) => [one, MODES[one]]));
   const sources = Object.fromEntries(maps.sources.map((one) => [one, SOURCES[one]]));
-  const kinds = Object.fromEntries(payload.maps.map((one, index) => [index, one.kind === "cross" ? "cross-attention" : one.kind]));
+  const kinds = Object.fromEntries(
+    payload.maps.map((one, index) => [index, one.kind === "cross" ? "cross-attention" : one.kind]),
+  );
   // A default is removed from the route.
-  const set = (name: string, fallback: string) => (value: string) => setParameters({ [name]: value === fallback ? "" : value });
+  const set = (name: string, fallback: string) => (value: string) =>
+    setParameters({ [name]: value === fallback ? "" : value });
   return (
     <div class="choices">
       <ButtonGroup title="View" options={modes} value={mode} onSelect={(value) => setParameters({ mode: value })} />
-      {payload.maps.length > 1 && <Select label="Maps" options={kinds} value={selection.map} onSelect={(value) => setParameters({ map: value, lock: "" })} />}
-      {mode !== "neuron" && maps.sources.length > 1 && <ButtonGroup title="Show" options={sources} value={source} onSelect={set("source", "heads")} />}
-      {mode !== "neuron" && maps.hasWords && <ButtonGroup title="Tokens" options={LEVELS} value={level} onSelect={set("level", "piece")} />}
+      {payload.maps.length > 1 && (
+        <Select
+          label="Maps"
+          options={kinds}
+          value={selection.map}
+          onSelect={(value) => setParameters({ map: value, lock: "" })}
+        />
+      )}
+      {mode !== "neuron" && maps.sources.length > 1 && (
+        <ButtonGroup title="Show" options={sources} value={source} onSelect={set("source", "heads")} />
+      )}
+      {mode !== "neuron" && maps.hasWords && (
+        <ButtonGroup title="Tokens" options={LEVELS} value={level} onSelect={set("level", "piece")} />
+      )}
       {maps.paired && <ButtonGroup title="From → to" options={SEGMENTS} value={pair} onSelect={set("pair", "all")} />}
-      {source !== "flow" && <LayerSelect layer={layer} layers={maps.layers} onSelect={(value) => setParameters({ layer: value })} />}
+      {source !== "flow" && (
+        <LayerSelect layer={layer} layers={maps.layers} onSelect={(value) => setParameters({ layer: value })} />
+      )}
       {source === "heads" && <HeadButtons selection={selection} />}
       {maps.hasSpecial && mode !== "image" && (
         <label>
-          <input type="checkbox" checked={selection.hidesSpecial} onChange={(event) => setParameters({ special: event.currentTarget.checked ? "hide" : "" })} />
+          <input
+            type="checkbox"
+            checked={selection.hidesSpecial}
+            onChange={(event) => setParameters({ special: event.currentTarget.checked ? "hide" : "" })}
+          />
           hide special tokens
         </label>
       )}
       {(mode === "lines" || mode === "grid") && <Threshold selection={selection} />}
-      {mode === "lines" && <ButtonGroup title="Tokens run" options={LAYOUTS} value={selection.across ? "across" : "down"} onSelect={set("layout", "down")} />}
+      {mode === "lines" && (
+        <ButtonGroup
+          title="Tokens run"
+          options={LAYOUTS}
+          value={selection.across ? "across" : "down"}
+          onSelect={set("layout", "down")}
+        />
+      )}
     </div>
   );
 }
@@ -167,7 +278,8 @@ function HeadButtons({ selection }: { selection: Selection }) {
   if (maps.heads < 2) return null;
   const single = mode === "neuron" || mode === "grid";
   const press = (head: number, event: MouseEvent) => {
-    if (single || (!several && !event.ctrlKey && !event.metaKey && !event.shiftKey)) return setParameters({ heads: String(head) });
+    if (single || (!several && !event.ctrlKey && !event.metaKey && !event.shiftKey))
+      return setParameters({ heads: String(head) });
     const next = heads.includes(head) ? heads.filter((one) => one !== head) : [...heads, head];
     setParameters({ heads: next.length === maps.heads ? "all" : next.join(",") });
   };
@@ -181,7 +293,14 @@ function HeadButtons({ selection }: { selection: Selection }) {
           const on = shown.includes(head);
           const style = on && shown.length > 1 ? { backgroundImage: strip(head), borderColor: series(head) } : {};
           return (
-            <button key={head} type="button" aria-pressed={on} aria-label={`Head ${head}`} style={style} onClick={(event) => press(head, event)}>
+            <button
+              key={head}
+              type="button"
+              aria-pressed={on}
+              aria-label={`Head ${head}`}
+              style={style}
+              onClick={(event) => press(head, event)}
+            >
               {head}
             </button>
           );

@@ -3,8 +3,8 @@ import { Notes } from "../components";
 import { count, decimal, plural } from "../format";
 import { MARGIN, type Part, stack, textPart, wrap } from "../painter";
 import { currentRoute, integerParameter, setParameters } from "../route";
-import type { View, ViewOf } from "../view";
 import { thumbnails } from "../thumbnails";
+import type { View, ViewOf } from "../view";
 import { ANIMALS_AND_TOOLS, QUESTIONS, TOPICS } from "./embeddings/examples";
 import { OpenFile } from "./embeddings/open_file";
 import { MESSAGES } from "./search/examples";
@@ -26,12 +26,17 @@ function Show({ payload }: { payload: ClusterPayload }) {
       <OpenFile view="clusters" field="source" />
       <Notes notes={payload.notes} />
       <p class="muted">
-        {plural(rows, "text")} in {plural(clusters.length, "cluster")} by k-means, vectors by {model}; silhouette {decimal(silhouette)}.
+        {plural(rows, "text")} in {plural(clusters.length, "cluster")} by k-means, vectors by {model}; silhouette{" "}
+        {decimal(silhouette)}.
       </p>
       <ol start={0}>
         {clusters.map((one) => (
           <li key={one.cluster}>
-            <button type="button" aria-pressed={one.cluster === selected} onClick={() => setParameters({ at: String(one.cluster) })}>
+            <button
+              type="button"
+              aria-pressed={one.cluster === selected}
+              onClick={() => setParameters({ at: String(one.cluster) })}
+            >
               {plural(one.size, "text")}: {one.words.join(", ")}
             </button>
             <ul>
@@ -52,14 +57,18 @@ function Show({ payload }: { payload: ClusterPayload }) {
           </li>
         ))}
       </ul>
-      {texts.length > MAX_TEXTS && <p class="muted">and {count(texts.length - MAX_TEXTS)} more; the CSV file has all of them</p>}
+      {texts.length > MAX_TEXTS && (
+        <p class="muted">and {count(texts.length - MAX_TEXTS)} more; the CSV file has all of them</p>
+      )}
     </section>
   );
 }
 
 function drawing({ clusters }: ClusterPayload) {
   const parts: Part[] = clusters.flatMap((one) => [
-    ...wrap(`${one.cluster}. ${plural(one.size, "text")}: ${one.words.join(", ")}`, 110).map((line) => textPart(line, { bold: true })),
+    ...wrap(`${one.cluster}. ${plural(one.size, "text")}: ${one.words.join(", ")}`, 110).map((line) =>
+      textPart(line, { bold: true }),
+    ),
     ...one.texts.flatMap((text) => wrap(text, 120).map((line) => textPart(line))),
     textPart(""),
   ]);
@@ -70,7 +79,14 @@ function table({ members }: ClusterPayload) {
   const names = [...new Set(members.flatMap((one) => Object.keys(one.columns)))];
   return {
     headers: ["id", "row", "cluster", "score", "text", ...names],
-    rows: members.map((one) => [one.id, one.row, one.cluster ?? "", one.score ?? "", one.text, ...names.map((name) => String(one.columns[name] ?? ""))]),
+    rows: members.map((one) => [
+      one.id,
+      one.row,
+      one.cluster ?? "",
+      one.score ?? "",
+      one.text,
+      ...names.map((name) => String(one.columns[name] ?? "")),
+    ]),
   };
 }
 
@@ -88,7 +104,10 @@ export const clusters: View<ClusterPayload> = {
   Thumbnail: thumbnails.clusters,
   finding: ({ clusters, rows, model }) => {
     const [largest] = clusters;
-    return largest ? `${model} groups ${plural(rows, "text")} into ${plural(clusters.length, "cluster")}; the largest (${plural(largest.size, "text")}) is about ${largest.words.slice(0, 3).join(", ")}` : "";
+    return largest
+      ? `${model} groups ${plural(rows, "text")} into ${plural(clusters.length, "cluster")}; the largest ` +
+          `(${plural(largest.size, "text")}) is about ${largest.words.slice(0, 3).join(", ")}`
+      : "";
   },
   verb: "cluster",
   excludes: ["translation", "image"],

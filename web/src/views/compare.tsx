@@ -1,4 +1,5 @@
-// Fill in the blank: the predictions of a model for the blank of two sentences, of a grid of them, or over a range of years.
+// Fill in the blank: the predictions of a model for the blank of two sentences, of a grid of them, or over a range of
+// years.
 import { floats } from "../binary";
 import { Canvas, pointerIn, useWidth } from "../canvas";
 import { Select } from "../components";
@@ -6,11 +7,22 @@ import { fixedPercent } from "../format";
 import type { Painter } from "../painter";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import { colors } from "../theme";
-import type { Drawing, Table, View } from "../view";
 import { thumbnails } from "../thumbnails";
-import { chartsDrawing, chartsTable, Reset, ShowGrid, ShowPair, tickLabel, ticks, tintColor, ValueSelect, Warning } from "./compare/charts";
+import type { Drawing, Table, View } from "../view";
+import {
+  chartsDrawing,
+  chartsTable,
+  Reset,
+  ShowGrid,
+  ShowPair,
+  tickLabel,
+  ticks,
+  tintColor,
+  ValueSelect,
+  Warning,
+} from "./compare/charts";
 import "./compare/compare.css";
-import { type Comparison, gridParts, selectionOf, type Sentence, type Sweep } from "./compare/selection";
+import { type Comparison, gridParts, type Sentence, type Sweep, selectionOf } from "./compare/selection";
 
 function Show({ payload }: { payload: Comparison }) {
   if (payload.kind === "sentence") return <ShowSentence payload={payload} />;
@@ -21,14 +33,22 @@ function Show({ payload }: { payload: Comparison }) {
 export const compare: View<Comparison> = {
   name: "compare",
   title: "Fill in the blank",
-  about: "Which words does a model expect in the blank, _, and how does the sentence change that? [he|she] stands for both words, [1860..2018] for a range of years.",
+  about:
+    "Which words does a model expect in the blank, _, and how does the sentence change that? [he|she] stands for " +
+    "both words, [1860..2018] for a range of years.",
   group: "predict",
   examples: [
-    { label: "Texas or New York", values: { text: "In Texas, they like to buy _.", text_b: "In New York, they like to buy _." } },
+    {
+      label: "Texas or New York",
+      values: { text: "In Texas, they like to buy _.", text_b: "In New York, they like to buy _." },
+    },
     { label: "He or she", values: { text: "[He|She] works as a _." } },
     { label: "A grid: who and where", values: { text: "[He|She] went to the [church|school] to _." } },
     { label: "Over the years", values: { text: "In [1860..2018], people traveled by _." } },
-    { label: "Every word of a sentence", values: { text: "The animal did not cross the street because it was too tired." } },
+    {
+      label: "Every word of a sentence",
+      values: { text: "The animal did not cross the street because it was too tired." },
+    },
   ],
   travels: { text: "text", second: "text_b" },
   Thumbnail: thumbnails.compare,
@@ -49,9 +69,17 @@ export const compare: View<Comparison> = {
   submitLabel: "Update",
   Show,
   drawing: (payload, route) =>
-    payload.kind === "sentence" ? sentenceDrawing(payload, route) : payload.kind === "sweep" ? sweepDrawing(payload, route) : chartsDrawing(payload, route),
+    payload.kind === "sentence"
+      ? sentenceDrawing(payload, route)
+      : payload.kind === "sweep"
+        ? sweepDrawing(payload, route)
+        : chartsDrawing(payload, route),
   table: (payload, route) =>
-    payload.kind === "sentence" ? sentenceTable(payload, route) : payload.kind === "sweep" ? sweepTable(payload) : chartsTable(payload, route),
+    payload.kind === "sentence"
+      ? sentenceTable(payload, route)
+      : payload.kind === "sweep"
+        ? sweepTable(payload)
+        : chartsTable(payload, route),
 };
 
 function finding(payload: Comparison, route: Route): string {
@@ -59,7 +87,10 @@ function finding(payload: Comparison, route: Route): string {
   if (payload.kind === "sentence") {
     const { word, completions } = payload.words[maskedWord(payload, route)]!;
     const [best] = completions;
-    return best ? `${payload.model} expects “${best.token}” (${fixedPercent(best.probability, 1)}) ${word === "_" ? "in the blank" : `in place of “${word}”`}` : "";
+    return best
+      ? `${payload.model} expects “${best.token}” (${fixedPercent(best.probability, 1)}) ` +
+          `${word === "_" ? "in the blank" : `in place of “${word}”`}`
+      : "";
   }
   const { chart, number } = selectionOf(payload, route);
   const pair = payload.kind === "grid" ? gridParts(payload, route).coloredBy : 0;
@@ -79,13 +110,21 @@ export function ShowSentence({ payload }: { payload: Sentence }) {
       <p class="muted">Click a word to mask it.</p>
       <p class="sentence">
         {payload.words.map((one, number) => (
-          <button key={number} type="button" class={one.spaced ? "spaced" : ""} aria-pressed={number === masked} aria-label={`mask ${one.word}`} onClick={() => setParameters({ word: String(number) })}>
+          <button
+            key={number}
+            type="button"
+            class={one.spaced ? "spaced" : ""}
+            aria-pressed={number === masked}
+            aria-label={`mask ${one.word}`}
+            onClick={() => setParameters({ word: String(number) })}
+          >
             {number === masked ? "_".repeat(Math.max(1, one.word.length)) : one.word}
           </button>
         ))}
       </p>
       <p class="caption">
-        The {completions.length} most probable words of {payload.model} {word === "_" ? "for the blank" : `in place of “${word}”`}:
+        The {completions.length} most probable words of {payload.model}{" "}
+        {word === "_" ? "for the blank" : `in place of “${word}”`}:
       </p>
       <ol class="completions">
         {completions.map(({ token, probability }, number) => (
@@ -106,7 +145,9 @@ export function sentenceDrawing(payload: Sentence, route: Route): Drawing {
   const masked = maskedWord(payload, route);
   const { completions } = payload.words[masked]!;
   const rows = Math.ceil(completions.length / 3);
-  const text = payload.words.map((one, number) => (one.spaced && number ? " " : "") + (number === masked ? "_" : one.word)).join("");
+  const text = payload.words
+    .map((one, number) => (one.spaced && number ? " " : "") + (number === masked ? "_" : one.word))
+    .join("");
   return {
     width: 720,
     height: 60 + rows * 20,
@@ -114,7 +155,12 @@ export function sentenceDrawing(payload: Sentence, route: Route): Drawing {
       painter.text(text, 16, 24, { size: 16, bold: true });
       completions.forEach(({ token, probability }, number) => {
         const [x, y] = [16 + 235 * Math.floor(number / rows), 60 + 20 * (number % rows)];
-        painter.text(fixedPercent(probability, 3), x + 62, y, { align: "right", mono: true, size: 12, color: colors.get().muted });
+        painter.text(fixedPercent(probability, 3), x + 62, y, {
+          align: "right",
+          mono: true,
+          size: 12,
+          color: colors.get().muted,
+        });
         painter.text(token, x + 74, y, { mono: true, size: 12 });
       });
     },
@@ -123,7 +169,10 @@ export function sentenceDrawing(payload: Sentence, route: Route): Drawing {
 
 export function sentenceTable(payload: Sentence, route: Route): Table {
   const { word, completions } = payload.words[maskedWord(payload, route)]!;
-  return { headers: ["hidden", "token", "probability"], rows: completions.map(({ token, probability }) => [word, token, probability]) };
+  return {
+    headers: ["hidden", "token", "probability"],
+    rows: completions.map(({ token, probability }) => [word, token, probability]),
+  };
 }
 
 const MARGIN = { left: 44, right: 110, top: 12, bottom: 30 };
@@ -163,27 +212,41 @@ function drawSweep(painter: Painter, payload: Sweep, width: number, selected: st
   }
   const first = payload.numbers[0]!;
   for (const tick of ticks([first, payload.numbers[last]!]).filter(Number.isInteger)) {
-    painter.text(String(tick), x(tick - first), HEIGHT - MARGIN.bottom + 14, { size: 10, align: "center", color: theme.muted });
+    painter.text(String(tick), x(tick - first), HEIGHT - MARGIN.bottom + 14, {
+      size: 10,
+      align: "center",
+      color: theme.muted,
+    });
   }
   const line = (token: number, color: string, opacity: number, thickness: number) => {
     const ends = [];
-    for (let step = 0; step < last; step++) ends.push(x(step), y(value(token, step)), x(step + 1), y(value(token, step + 1)));
+    for (let step = 0; step < last; step++)
+      ends.push(x(step), y(value(token, step)), x(step + 1), y(value(token, step + 1)));
     painter.lines(ends, color, opacity, false, thickness);
   };
   const marked = payload.tokens.indexOf(selected);
   payload.tokens.forEach((_, token) => token !== marked && line(token, theme.ink, 0.16, 1));
   if (marked >= 0) line(marked, theme.accent, 1, 2.5);
-  const byDifference = [...payload.tokens.keys()].sort((one, other) => Math.abs(value(other, last)) - Math.abs(value(one, last)));
+  const byDifference = [...payload.tokens.keys()].sort(
+    (one, other) => Math.abs(value(other, last)) - Math.abs(value(one, last)),
+  );
   const taken: number[] = [];
   for (const token of [...(marked >= 0 ? [marked] : []), ...byDifference]) {
     const at = y(value(token, last));
     if (taken.some((other) => Math.abs(other - at) < LINE)) continue;
     taken.push(at);
-    painter.text(payload.tokens[token]!, right + 6, at, { size: 11, color: token === marked ? theme.accent : theme.muted, bold: token === marked });
+    painter.text(payload.tokens[token]!, right + 6, at, {
+      size: 11,
+      color: token === marked ? theme.accent : theme.muted,
+      bold: token === marked,
+    });
   }
   if (two) {
     painter.text(`${payload.labels[0]} →`, MARGIN.left + 8, MARGIN.top + 10, { size: 12, color: tintColor(1, theme) });
-    painter.text(`← ${payload.labels[1]}`, MARGIN.left + 8, HEIGHT - MARGIN.bottom - 10, { size: 12, color: tintColor(-1, theme) });
+    painter.text(`← ${payload.labels[1]}`, MARGIN.left + 8, HEIGHT - MARGIN.bottom - 10, {
+      size: 12,
+      color: tintColor(-1, theme),
+    });
   }
 }
 
@@ -207,17 +270,31 @@ export function ShowSweep({ payload }: { payload: Sweep }) {
   return (
     <section class="compare" aria-label="A range of numbers">
       <div class="choices">
-        <Select label="Token" options={payload.tokens} value={selected} empty="none" onSelect={(one) => setParameters({ token: one })} />
+        <Select
+          label="Token"
+          options={payload.tokens}
+          value={selected}
+          empty="none"
+          onSelect={(one) => setParameters({ token: one })}
+        />
         <ValueSelect values={payload.values} />
         <Reset />
       </div>
       <div ref={element} class="plot">
-        <Canvas width={width} height={HEIGHT} draw={(painter) => drawSweep(painter, payload, width, selected)} inputs={[payload, selected]} label={payload.caption} canvas={{ onPointerDown: select }} />
+        <Canvas
+          width={width}
+          height={HEIGHT}
+          draw={(painter) => drawSweep(painter, payload, width, selected)}
+          inputs={[payload, selected]}
+          label={payload.caption}
+          canvas={{ onPointerDown: select }}
+        />
       </div>
       <p class="status muted">
         {token < 0
           ? "Click a line to select its token."
-          : `${selected}: ${value(token, 0).toFixed(2)} at ${payload.numbers[0]}, ${value(token, last).toFixed(2)} at ${payload.numbers[last]}`}
+          : `${selected}: ${value(token, 0).toFixed(2)} at ${payload.numbers[0]}, ${value(token, last).toFixed(2)} ` +
+            `at ${payload.numbers[last]}`}
       </p>
       <Warning text={payload.warning} />
     </section>

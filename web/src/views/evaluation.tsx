@@ -3,9 +3,16 @@ import { Notes } from "../components";
 import { count, decimal, plural } from "../format";
 import { type Part, stack, textPart, translated, wrap } from "../painter";
 import { colors } from "../theme";
-import type { Drawing, Table, View } from "../view";
 import { thumbnails } from "../thumbnails";
-import { Calibration, calibrationDrawing, NoAnswer, Regression, Threshold, thresholdDrawing } from "./evaluation/charts";
+import type { Drawing, Table, View } from "../view";
+import {
+  Calibration,
+  calibrationDrawing,
+  NoAnswer,
+  Regression,
+  Threshold,
+  thresholdDrawing,
+} from "./evaluation/charts";
 import { Confusions, matrixDrawing } from "./evaluation/confusions";
 import { Errors, errorRows } from "./evaluation/errors";
 import type { EvaluationPayload } from "./evaluation/payload";
@@ -61,7 +68,8 @@ const NAMES: Readonly<Record<string, string>> = {
   spearman: "Spearman",
 };
 
-const metricName = ({ positive }: EvaluationPayload, name: string) => (name === "f1" && positive ? `F1 of ${positive}` : (NAMES[name] ?? name));
+const metricName = ({ positive }: EvaluationPayload, name: string) =>
+  name === "f1" && positive ? `F1 of ${positive}` : (NAMES[name] ?? name);
 
 /** Every metric with its interval on a scale from 0 to 100. */
 function Metrics({ payload }: { payload: EvaluationPayload }) {
@@ -106,7 +114,9 @@ function drawing(payload: EvaluationPayload): Drawing {
     const range = interval ? ` [${decimal(interval[0], digits)}, ${decimal(interval[1], digits)}]` : "";
     return textPart(`${metricName(payload, name)}: ${decimal(value, digits)}${range}`);
   };
-  const charts = [matrixDrawing(payload), calibrationDrawing(payload), thresholdDrawing(payload)].filter((one) => one !== null);
+  const charts = [matrixDrawing(payload), calibrationDrawing(payload), thresholdDrawing(payload)].filter(
+    (one) => one !== null,
+  );
   return stack(
     [
       ...wrap(payload.finding, 100).map((line) => textPart(line, { size: 17, bold: true }, 28)),
@@ -123,9 +133,13 @@ function drawing(payload: EvaluationPayload): Drawing {
 
 function table(payload: EvaluationPayload): Table {
   const rows: (string | number)[][] = [];
-  for (const [name, value] of Object.entries(payload.metrics)) rows.push(["metric", name, value, ...(payload.intervals[name] ?? ["", ""])]);
-  for (const one of payload.classes) for (const key of ["precision", "recall", "f1", "support"] as const) rows.push(["class", `${one.label}: ${key}`, one[key], "", ""]);
-  for (const one of payload.groups) rows.push([one.by, `${one.group}: F1 of ${count(one.n)}`, one.f1, ...one.f1_interval]);
+  for (const [name, value] of Object.entries(payload.metrics))
+    rows.push(["metric", name, value, ...(payload.intervals[name] ?? ["", ""])]);
+  for (const one of payload.classes)
+    for (const key of ["precision", "recall", "f1", "support"] as const)
+      rows.push(["class", `${one.label}: ${key}`, one[key], "", ""]);
+  for (const one of payload.groups)
+    rows.push([one.by, `${one.group}: F1 of ${count(one.n)}`, one.f1, ...one.f1_interval]);
   for (const one of payload.schemes) rows.push(["scheme", `${one.scheme}: f1`, one.f1, "", ""]);
   for (const row of errorRows(payload)) rows.push(row);
   return { headers: ["what", "name", "value", "low", "high"], rows };
@@ -137,13 +151,31 @@ const swapLabels = (data: string) => data.replace("\tspam", "\t?").replace("\tha
 export const evaluation: View<EvaluationPayload> = {
   name: "evaluation",
   title: "Evaluation",
-  about: "How good is a fine-tuned model on your labeled examples? Scores with intervals, confusions, calibration, thresholds, and the worst errors.",
+  about:
+    "How good is a fine-tuned model on your labeled examples? Scores with intervals, confusions, calibration, " +
+    "thresholds, and the worst errors.",
   group: "tasks",
   prefers: ["classify"],
   examples: [
     { label: "Twelve messages", values: { data: MESSAGES_WITH_LABELS }, model: "regard-spam" },
-    { label: "Only messages to friends", values: { data: MESSAGES_WITH_LABELS.split("\n").filter((line) => line.endsWith("ham")).join("\n") }, model: "regard-spam" },
-    { label: "Only offers", values: { data: MESSAGES_WITH_LABELS.split("\n").filter((line) => line.endsWith("spam")).join("\n") }, model: "regard-spam" },
+    {
+      label: "Only messages to friends",
+      values: {
+        data: MESSAGES_WITH_LABELS.split("\n")
+          .filter((line) => line.endsWith("ham"))
+          .join("\n"),
+      },
+      model: "regard-spam",
+    },
+    {
+      label: "Only offers",
+      values: {
+        data: MESSAGES_WITH_LABELS.split("\n")
+          .filter((line) => line.endsWith("spam"))
+          .join("\n"),
+      },
+      model: "regard-spam",
+    },
     { label: "With two wrong labels", values: { data: swapLabels(MESSAGES_WITH_LABELS) }, model: "regard-spam" },
   ],
   Thumbnail: thumbnails.evaluation,
@@ -153,13 +185,22 @@ export const evaluation: View<EvaluationPayload> = {
     capability: "fine-tuned",
     without: "was pretrained and not tuned for a task: there is nothing to evaluate on labeled examples.",
     models: "Fine-tuned models",
-    advice: "None of the studio's models is fine-tuned for a task. Train one in Tasks, or start the studio with one: regard studio --model DIR.",
+    advice:
+      "None of the studio's models is fine-tuned for a task. Train one in Tasks, or start the studio with one: " +
+      "regard studio --model DIR.",
   },
   submitLabel: "Evaluate",
-  fields: [{ name: "data", label: "Labeled examples: a text, a tab and its label per line; or any table that regard train reads", lines: 4, start: "", required: "Paste labeled examples, or choose a file." }],
+  fields: [
+    {
+      name: "data",
+      label: "Labeled examples: a text, a tab and its label per line; or any table that regard train reads",
+      lines: 4,
+      start: "",
+      required: "Paste labeled examples, or choose a file.",
+    },
+  ],
   Show,
   Below: ({ payload }) => (payload ? null : <OpenFile view="evaluation" field="data" whole />),
   drawing,
   table,
 };
-

@@ -3,13 +3,13 @@ import { can, inStudio, studioModels } from "../api";
 import { ModelLinks, Notes, Select } from "../components";
 import { decimal, fixedPercent, layerNumbers, percent } from "../format";
 import { type Part, stack, textPart, tokenStripPart } from "../painter";
-import { formatRoute, setParameters } from "../route";
 import { type PatchImage, PatchPictures, patchPicturesPart } from "../patch_pictures";
+import { formatRoute, setParameters } from "../route";
 import { colors } from "../theme";
+import { thumbnails } from "../thumbnails";
 import { ABOUT_GRADIENT, aboutIntegratedGradients, type TokenStrip, TokenStrips } from "../token_strips";
 import type { FaithfulnessCheck, ModelState } from "../types";
 import type { Arguments, Drawing, Table, View, ViewOf } from "../view";
-import { thumbnails } from "../thumbnails";
 import "./faithfulness/faithfulness.css";
 import { BANK_NOTICE, CHAT, OFFER } from "./tasks/examples";
 
@@ -28,27 +28,36 @@ function Show({ payload }: { payload: FaithfulnessPayload }) {
         {summary(payload)}
       </p>
       <p class="muted">
-        {model.name}: {{ fill: `a ${model.family} model, at the ${payload.target}`, next: `a ${model.family} model, the next token` }[model.task] ?? `${model.task}, a fine-tuned ${model.family} model`}
+        {model.name}:{" "}
+        {{ fill: `a ${model.family} model, at the ${payload.target}`, next: `a ${model.family} model, the next token` }[
+          model.task
+        ] ?? `${model.task}, a fine-tuned ${model.family} model`}
       </p>
       {inStudio() && <Controls payload={payload} />}
       <Notes notes={notes} />
       <div class="faithfulness">
         {verdict && <Headline payload={payload} verdict={verdict} />}
         <section aria-labelledby="faithfulness-strips">
-          <h2 id="faithfulness-strips">{picture ? "Which patches count: one map, two classes" : "Which words count, by three methods"}</h2>
+          <h2 id="faithfulness-strips">
+            {picture ? "Which patches count: one map, two classes" : "Which words count, by three methods"}
+          </h2>
           {picture && (
             <>
               <PatchPictures picture={picture} strips={strips} />
               <p>
-                The attention map is computed before the classes are: shown as the reason for {payload.label}, it is exactly as good a reason for {payload.other}. Integrated gradients are computed for a class, and
-                differ (Pearson correlation of the two {decimal(correlation(payload))}).
+                The attention map is computed before the classes are: shown as the reason for {payload.label}, it is
+                exactly as good a reason for {payload.other}. Integrated gradients are computed for a class, and differ
+                (Pearson correlation of the two {decimal(correlation(payload))}).
               </p>
             </>
           )}
           <TokenStrips strips={strips} tokens={payload} numbersOnly={picture !== null}>
             {picture
-              ? "Every picture has its own scale: full color at its largest patch. [CLS] does not count. Attention has no sign."
-              : `One scale for all three: the part of a token in the sum of the magnitudes of all words, full color at ${fixedPercent(largestPart(payload), 1)}. Special tokens do not count as words. Attention has no sign.`}
+              ? "Every picture has its own scale: full color at its largest patch. [CLS] does not count. Attention " +
+                "has no sign."
+              : "One scale for all three: the part of a token in the sum of the magnitudes of all words, full color " +
+                `at ${fixedPercent(largestPart(payload), 1)}. Special tokens do not count as words. Attention has ` +
+                "no sign."}
           </TokenStrips>
         </section>
         {verdict && (
@@ -75,40 +84,75 @@ function correlation({ integrated, integrated_other, grid }: FaithfulnessPayload
   const [down, across] = grid ?? [0, 0];
   const [a, b] = [integrated.scores.slice(-down * across), integrated_other?.scores.slice(-down * across) ?? []];
   const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
-  const product = (x: readonly number[], y: readonly number[]) => mean(x.map((value, i) => (value - mean(x)) * (y[i]! - mean(y))));
+  const product = (x: readonly number[], y: readonly number[]) =>
+    mean(x.map((value, i) => (value - mean(x)) * (y[i]! - mean(y))));
   return product(a, b) / (Math.sqrt(product(a, a) * product(b, b)) || 1);
 }
 
 /** Without a verdict: how to get one. */
-function Below({ payload, args, model }: { payload: FaithfulnessPayload | null; args: Arguments; model: ModelState | undefined }) {
+function Below({
+  payload,
+  args,
+  model,
+}: {
+  payload: FaithfulnessPayload | null;
+  args: Arguments;
+  model: ModelState | undefined;
+}) {
   const { model: name = "", text = "" } = args;
   if (payload?.verdict || !model || (!payload && can(model, "fine-tuned"))) return null;
-  const classifiers = (studioModels.get() ?? []).filter((one) => one.task === "classify" || one.task === "pair").map((one) => one.name);
+  const classifiers = (studioModels.get() ?? [])
+    .filter((one) => one.task === "classify" || one.task === "pair")
+    .map((one) => one.name);
   return (
     <div class="faithfulness-notes">
-      {!payload && <p>{name} is pretrained and not fine-tuned for a task: it has no classes, so there is no verdict.</p>}
+      {!payload && (
+        <p>{name} is pretrained and not fine-tuned for a task: it has no classes, so there is no verdict.</p>
+      )}
       {!payload && can(model, "masked-lm") && (
         <p>
-          See its map and attributions for a text with a blank: <a href={formatRoute({ view: "faithfulness", parameters: { model: name, text: EXAMPLE_WITH_BLANK } })}>{EXAMPLE_WITH_BLANK}</a>
+          See its map and attributions for a text with a blank:{" "}
+          <a href={formatRoute({ view: "faithfulness", parameters: { model: name, text: EXAMPLE_WITH_BLANK } })}>
+            {EXAMPLE_WITH_BLANK}
+          </a>
         </p>
       )}
       <p>
         {classifiers.length ? "Fine-tuned models: " : "None of the studio's models is fine-tuned to classify texts. "}
         <ModelLinks names={classifiers} view="faithfulness" parameters={{ text }} />
         {classifiers.length ? ". " : ""}
-        <a href={formatRoute({ view: "tasks", parameters: { model: name, text } })}>Train a classifier in Tasks</a> with a file of texts and labels, or start the studio with one: regard studio --model DIR.
+        <a href={formatRoute({ view: "tasks", parameters: { model: name, text } })}>Train a classifier in Tasks</a> with
+        a file of texts and labels, or start the studio with one: regard studio --model DIR.
       </p>
     </div>
   );
 }
 
-function Controls({ payload: { model, requested_label, layer, head, texts, verdict, image } }: { payload: FaithfulnessPayload }) {
+function Controls({
+  payload: { model, requested_label, layer, head, texts, verdict, image },
+}: {
+  payload: FaithfulnessPayload;
+}) {
   const [text = "", second = ""] = texts;
-  const set = (name: string) => (value: string) => setParameters({ ...(!image && { text, text_b: second }), [name]: value });
+  const set = (name: string) => (value: string) =>
+    setParameters({ ...(!image && { text, text_b: second }), [name]: value });
   return (
     <div class="choices">
-      {verdict && <Select label="Class" options={model.labels} value={requested_label ?? ""} empty="the predicted one" onSelect={set("label")} />}
-      <Select label="Map of layer" options={layerNumbers(model.num_layers).map(String)} value={layer} onSelect={set("layer")} />
+      {verdict && (
+        <Select
+          label="Class"
+          options={model.labels}
+          value={requested_label ?? ""}
+          empty="the predicted one"
+          onSelect={set("label")}
+        />
+      )}
+      <Select
+        label="Map of layer"
+        options={layerNumbers(model.num_layers).map(String)}
+        value={layer}
+        onSelect={set("layer")}
+      />
       <Select label="Head" options={model.num_heads} value={head ?? ""} empty="mean of all" onSelect={set("head")} />
     </div>
   );
@@ -122,27 +166,57 @@ function parts(values: readonly number[], special: readonly boolean[]): readonly
 
 /** The largest part of a word by any method: it has the full color. */
 function largestPart({ weights, integrated, integrated_other, gradient, special }: FaithfulnessPayload): number {
-  const words = [weights, integrated.scores, gradient.scores, integrated_other?.scores ?? []].flatMap((values) => parts(values, special).filter((_, i) => !special[i]));
+  const words = [weights, integrated.scores, gradient.scores, integrated_other?.scores ?? []].flatMap((values) =>
+    parts(values, special).filter((_, i) => !special[i]),
+  );
   return Math.max(...words.map(Math.abs), 1e-9);
 }
 
 /** Attention and the attributions on one color scale; for an image those of two classes. */
 function stripsOf(payload: FaithfulnessPayload): readonly TokenStrip[] {
-  const { integrated, integrated_other, gradient, weights, special, tokens, token, layer, head, label, other, image } = payload;
+  const { integrated, integrated_other, gradient, weights, special, tokens, token, layer, head, label, other, image } =
+    payload;
   const common = image ? 0 : largestPart(payload);
   const colorsOf = (values: readonly number[]) => {
     const shares = parts(values, special);
-    const largest = common || Math.max(...shares.filter((_, i) => !special[i]).map(Math.abs), 1e-9); // every picture has its own scale
+    // every picture has its own scale
+    const largest = common || Math.max(...shares.filter((_, i) => !special[i]).map(Math.abs), 1e-9);
     return shares.map((part) => part / largest);
   };
   const heads = head === null ? "mean of all heads" : `head ${head}`;
   return [
-    { name: `Attention, layer ${layer}, ${heads}`, about: `what ${tokens[token]?.trim()} attends to`, values: weights, colors: colorsOf(weights), signed: false },
-    { name: image ? `Integrated gradients, ${label}` : "Integrated gradients", about: aboutIntegratedGradients(label, integrated), values: integrated.scores, colors: colorsOf(integrated.scores), signed: true },
+    {
+      name: `Attention, layer ${layer}, ${heads}`,
+      about: `what ${tokens[token]?.trim()} attends to`,
+      values: weights,
+      colors: colorsOf(weights),
+      signed: false,
+    },
+    {
+      name: image ? `Integrated gradients, ${label}` : "Integrated gradients",
+      about: aboutIntegratedGradients(label, integrated),
+      values: integrated.scores,
+      colors: colorsOf(integrated.scores),
+      signed: true,
+    },
     ...(image && integrated_other
-      ? [{ name: `Integrated gradients, ${other}`, about: aboutIntegratedGradients(other ?? "", integrated_other), values: integrated_other.scores, colors: colorsOf(integrated_other.scores), signed: true }]
+      ? [
+          {
+            name: `Integrated gradients, ${other}`,
+            about: aboutIntegratedGradients(other ?? "", integrated_other),
+            values: integrated_other.scores,
+            colors: colorsOf(integrated_other.scores),
+            signed: true,
+          },
+        ]
       : []),
-    { name: "Gradient × input", about: ABOUT_GRADIENT, values: gradient.scores, colors: colorsOf(gradient.scores), signed: true },
+    {
+      name: "Gradient × input",
+      about: ABOUT_GRADIENT,
+      values: gradient.scores,
+      colors: colorsOf(gradient.scores),
+      signed: true,
+    },
   ];
 }
 
@@ -155,12 +229,18 @@ const WIDTH = 900;
 function drawing(payload: FaithfulnessPayload): Drawing {
   const { verdict, checks, means, tokens } = payload;
   const [picture, strips] = [pictureOf(payload), stripsOf(payload)];
-  const headline = `${verdict ? `${verdict} (${passedCount(payload)} of ${checks.length} passed): ` : ""}${summary(payload)}`;
+  const judged = verdict ? `${verdict} (${passedCount(payload)} of ${checks.length} passed): ` : "";
+  const headline = judged + summary(payload);
   const drawings: Part[] = [
     textPart(headline, { size: 18, bold: true }, 30),
     ...(means ? [textPart(means, { color: colors.get().muted }, 28)] : []),
     ...checks.map(checkPart),
-    ...(picture ? [patchPicturesPart(picture, strips)] : strips.flatMap((strip) => [textPart(strip.name, { bold: true }, 28), tokenStripPart(tokens, strip.colors, WIDTH)])),
+    ...(picture
+      ? [patchPicturesPart(picture, strips)]
+      : strips.flatMap((strip) => [
+          textPart(strip.name, { bold: true }, 28),
+          tokenStripPart(tokens, strip.colors, WIDTH),
+        ])),
   ];
   return stack(drawings, WIDTH);
 }
@@ -188,28 +268,37 @@ function table(payload: FaithfulnessPayload): Table {
     rows.push(["test", check.name, check.value ?? "", check.threshold, check.passed ? "passed" : "failed"]);
     for (const [name, value] of Object.entries(check.numbers)) rows.push([check.name, name, value ?? "", "", ""]);
   }
-  for (const strip of stripsOf(payload)) strip.values.forEach((value, i) => rows.push([strip.name, tokens[i] ?? "", value, "", ""]));
+  for (const strip of stripsOf(payload))
+    strip.values.forEach((value, i) => rows.push([strip.name, tokens[i] ?? "", value, "", ""]));
   return { headers: ["what", "name", "number", "threshold", "result"], rows };
 }
 
 export const faithfulness: View<FaithfulnessPayload> = {
   name: "faithfulness",
   title: "Faithfulness",
-  about: "A model attends to the right word, or the right part of an image. Is that why it decides? Six tests of the attention map of a classifier, with a verdict; next to it, gradient attributions.",
+  about:
+    "A model attends to the right word, or the right part of an image. Is that why it decides? Six tests of the " +
+    "attention map of a classifier, with a verdict; next to it, gradient attributions.",
   group: "tasks",
   examples: [
     { label: "An offer", values: { text: OFFER }, needs: "fine-tuned" },
     { label: "A message to a friend", values: { text: CHAT }, needs: "fine-tuned" },
     { label: "Somewhere in between", values: { text: BANK_NOTICE }, needs: "fine-tuned" },
     { label: "One head of the first layer", values: { text: OFFER, layer: "1", head: "0" }, needs: "fine-tuned" },
-    { label: "A digit: one map, two classes", values: { image: "digit-4-or-9" }, model: "regard-digits", needs: "image" },
+    {
+      label: "A digit: one map, two classes",
+      values: { image: "digit-4-or-9" },
+      model: "regard-digits",
+      needs: "image",
+    },
     { label: "A blank, without a verdict", values: { text: EXAMPLE_WITH_BLANK }, model: "regard-bert" },
   ],
   travels: { text: "text", second: "text_b", layer: true },
   Thumbnail: thumbnails.faithfulness,
   finding: (payload) =>
     payload.verdict
-      ? `${payload.model.name} answers ${summary(payload)}, and its attention map is ${payload.verdict}: ${passedCount(payload)} of ${payload.checks.length} tests passed`
+      ? `${payload.model.name} answers ${summary(payload)}, and its attention map is ${payload.verdict}: ` +
+        `${passedCount(payload)} of ${payload.checks.length} tests passed`
       : `${payload.model.name} answers ${summary(payload)}; only the map of a classifier gets a verdict`,
   verb: "faithfulness",
   excludes: ["translation"],
@@ -223,7 +312,13 @@ export const faithfulness: View<FaithfulnessPayload> = {
     { name: "layer", label: "Layer", start: "", hidden: true },
     { name: "head", label: "Head", start: "", hidden: true },
   ],
-  toRequest: ({ model, text, text_b, image, label, layer, head }, takesImages) => ({ model, label, layer, head, ...(takesImages ? { image } : { text, text_b }) }),
+  toRequest: ({ model, text, text_b, image, label, layer, head }, takesImages) => ({
+    model,
+    label,
+    layer,
+    head,
+    ...(takesImages ? { image } : { text, text_b }),
+  }),
   Show,
   Below,
   drawing,
@@ -236,7 +331,8 @@ const SCALE = 3; // the end of a bar, as a multiple of the threshold
 const passedCount = ({ checks }: FaithfulnessPayload) => checks.filter((check) => check.passed).length;
 const checkValue = (value: number | null) => (value === null ? "none" : decimal(value));
 /** Length of a bar from 0 to 1. */
-const barLength = ({ value, threshold }: FaithfulnessCheck) => Math.max(0, Math.min(1, (value ?? 0) / (SCALE * threshold)));
+const barLength = ({ value, threshold }: FaithfulnessCheck) =>
+  Math.max(0, Math.min(1, (value ?? 0) / (SCALE * threshold)));
 
 function Headline({ payload, verdict }: { payload: FaithfulnessPayload; verdict: Verdict }) {
   return (
@@ -251,8 +347,10 @@ function Headline({ payload, verdict }: { payload: FaithfulnessPayload; verdict:
         {passedCount(payload)} of {payload.checks.length} tests passed: {payload.means}.
       </p>
       <p class="muted">
-        A faithful map passes {payload.required_passes} tests, “{payload.decisive}” among them; if that one fails, the map is unfaithful. The thresholds were fixed before any model was measured.{" "}
-        {fixedPercent(payload.special_weight, 1)} of the map’s weight is on special tokens, which no test counts as {payload.image ? "patches" : "words"}.
+        A faithful map passes {payload.required_passes} tests, “{payload.decisive}” among them; if that one fails, the
+        map is unfaithful. The thresholds were fixed before any model was measured.{" "}
+        {fixedPercent(payload.special_weight, 1)} of the map’s weight is on special tokens, which no test counts as{" "}
+        {payload.image ? "patches" : "words"}.
       </p>
     </section>
   );
@@ -274,7 +372,9 @@ function ShowCheck({ check }: { check: FaithfulnessCheck }) {
           <strong title={String(check.value)}>{checkValue(check.value)}</strong> of {check.threshold.toFixed(2)} or more
         </span>
       </div>
-      <p class="faithfulness-means">{check.value === null ? "The map points at nothing, so there is nothing to test." : check.means}</p>
+      <p class="faithfulness-means">
+        {check.value === null ? "The map points at nothing, so there is nothing to test." : check.means}
+      </p>
       <p class="muted faithfulness-done">
         {check.method} <span class="faithfulness-numbers">({numbers.join(", ")})</span>
       </p>

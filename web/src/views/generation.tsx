@@ -4,12 +4,24 @@ import { act, inStudio, modelsThatCan } from "../api";
 import { ErrorMessage, Select } from "../components";
 import { percent, quoted } from "../format";
 import { navigate } from "../route";
-import type { Arguments, Field, View } from "../view";
 import { thumbnails } from "../thumbnails";
+import type { Arguments, Field, View } from "../view";
 import { Column, drawing, table } from "./generation/column";
 import "./generation/generation.css";
 import type { ChatMessage } from "../types";
-import { chatArguments, columnsOf, conversation, type ColumnValues, type Generation, isRandom, load, type Run, type SettingName, SETTINGS, toArguments } from "./generation/payload";
+import {
+  type ColumnValues,
+  chatArguments,
+  columnsOf,
+  conversation,
+  type Generation,
+  isRandom,
+  load,
+  type Run,
+  SETTINGS,
+  type SettingName,
+  toArguments,
+} from "./generation/payload";
 
 const NAME = "generation";
 const MAX_TOKENS = 400;
@@ -22,13 +34,16 @@ const PROMPTS: Readonly<Record<string, string>> = {
   "Questions and answers":
     "Q: What is your favorite animal?\n\nA: My favorite animal is a dog.\n\nQ: Why?\n\n" +
     "A: Because dogs are loyal and friendly.\n\nQ: How many eyes does a giraffe have?\n\nA:",
-  "Animals with three legs": "Q: How many legs does a frog have?\n\nA: A frog has four legs.\n\nQ: Are there any animals with three legs?\n\nA:",
+  "Animals with three legs":
+    "Q: How many legs does a frog have?\n\nA: A frog has four legs.\n\nQ: Are there any animals with three legs?\n\nA:",
   "An essay for a newspaper":
-    "Please write a short op-ed around 500 words. Keep the language simple and concise. Focus on why humans have nothing to fear from AI.",
+    "Please write a short op-ed around 500 words. Keep the language simple and concise. Focus on why humans have " +
+    "nothing to fear from AI.",
   "The essay, begun": "I am not a human. I am a robot. A thinking robot. I use only 0.12% of my cognitive capacity.",
   "A cloud below the window":
     "Input: Jennifer looked out her window and sees a really cool cloud below her. She unbuckles her seatbelt and " +
-    "heads to the bathroom. Is Jennifer probably traveling more than 300 miles per hour relative to the earth?\n\nModel Output:",
+    "heads to the bathroom. Is Jennifer probably traveling more than 300 miles per hour relative to the " +
+    "earth?\n\nModel Output:",
 };
 
 const CAVEAT =
@@ -40,10 +55,19 @@ const CAVEAT =
 /** By the arguments of texts that the user stopped, which of them; each is the result of a request for fewer tokens. */
 const stopped = new Map<string, readonly boolean[]>();
 
-const keyOf = (args: Arguments) => JSON.stringify(Object.entries(args).filter(([, value]) => value).sort());
+const keyOf = (args: Arguments) =>
+  JSON.stringify(
+    Object.entries(args)
+      .filter(([, value]) => value)
+      .sort(),
+  );
 
 function argumentsOf({ runs }: Generation): Record<string, string> {
-  const values = ({ settings, model }: Run) => ({ ...Object.fromEntries(SETTINGS.map((name) => [name, String(settings[name] ?? 0)])), model }) as unknown as ColumnValues;
+  const values = ({ settings, model }: Run) =>
+    ({
+      ...Object.fromEntries(SETTINGS.map((name) => [name, String(settings[name] ?? 0)])),
+      model,
+    }) as unknown as ColumnValues;
   const messages = runs[0]?.messages;
   return { ...toArguments(runs[0]?.prompt ?? "", runs.map(values)), ...(messages && chatArguments(messages)) };
 }
@@ -58,7 +82,9 @@ function Show({ payload }: { payload: Generation }) {
   };
   // A stopped text is the result of a request for fewer tokens, which becomes the route.
   const stop = () => {
-    const counts = payload.runs.map((one) => (one.running ? String(Math.max(1, one.progress?.done ?? one.tokens.length)) : String(one.settings.max_new_tokens)));
+    const counts = payload.runs.map((one) =>
+      one.running ? String(Math.max(1, one.progress?.done ?? one.tokens.length)) : String(one.settings.max_new_tokens),
+    );
     const columns = columnsOf(args).map((column, number) => ({ ...column, max_new_tokens: counts[number]! }));
     const shorter = { ...args, ...toArguments(args["prompt"] ?? "", columns) };
     stopped.set(
@@ -78,12 +104,25 @@ function Show({ payload }: { payload: Generation }) {
   const wasStopped = stopped.get(keyOf(args));
   return (
     <div class="generation">
-      {inStudio() && <GenerationForm key={formKey(args)} initial={args} messages={conversation(payload.runs[0]!)} running={running} run={run} stop={stop} />}
+      {inStudio() && (
+        <GenerationForm
+          key={formKey(args)}
+          initial={args}
+          messages={conversation(payload.runs[0]!)}
+          running={running}
+          run={run}
+          stop={stop}
+        />
+      )}
       <ErrorMessage text={error} />
       <Conversation messages={payload.runs[0]!.messages ?? []} />
       <div class={payload.runs.length > 1 ? "generation-columns" : "generation-alone"}>
         {payload.runs.map((one, number) => (
-          <Column key={number} run={{ ...one, stopped: wasStopped?.[number] ?? false }} {...(inStudio() && { branch })} />
+          <Column
+            key={number}
+            run={{ ...one, stopped: wasStopped?.[number] ?? false }}
+            {...(inStudio() && { branch })}
+          />
         ))}
       </div>
       <p class="generation-caveat">{CAVEAT}</p>
@@ -112,7 +151,12 @@ function formKey(args: Arguments): string {
   return JSON.stringify(rest);
 }
 
-const setting = (name: string): Field => ({ name, label: name.replace("b_", "second ").replace("_", "-"), start: "", optional: true });
+const setting = (name: string): Field => ({
+  name,
+  label: name.replace("b_", "second ").replace("_", "-"),
+  start: "",
+  optional: true,
+});
 
 export const generation: View<Generation> = {
   name: NAME,
@@ -121,7 +165,10 @@ export const generation: View<Generation> = {
   group: "predict",
   examples: [
     { label: "A story", values: { prompt: PROMPTS["A story"]! } },
-    { label: "Always the likeliest token", values: { prompt: "The animal did not cross the street because it was", temperature: "0", max_new_tokens: "30" } },
+    {
+      label: "Always the likeliest token",
+      values: { prompt: "The animal did not cross the street because it was", temperature: "0", max_new_tokens: "30" },
+    },
     { label: "Hot: temperature 1.5", values: { prompt: PROMPTS["A story"]!, temperature: "1.5", top_p: "1" } },
     { label: "Beam search", values: { prompt: PROMPTS["A story"]!, num_beams: "4", max_new_tokens: "20" } },
     { label: "A question", values: { prompt: PROMPTS["Questions and answers"]!, max_new_tokens: "30" } },
@@ -132,9 +179,18 @@ export const generation: View<Generation> = {
     if (!run || run.running || run.method === "beam" || !run.tokens.length) return "";
     const words = run.tokens.filter(({ text }) => text.trim());
     if (!words.length) return "";
-    const chances = words.map(({ id, text, candidates }) => ({ text: text.trim(), probability: candidates.find((one) => one.token === id)?.probability ?? 1 }));
-    const [least, most] = [chances.reduce((a, b) => (b.probability < a.probability ? b : a)), chances.reduce((a, b) => (b.probability > a.probability ? b : a))];
-    return `${run.model} is surest of ${quoted(most.text)} (${percent(most.probability)}) and least sure of ${quoted(least.text)} (${percent(least.probability)})`;
+    const chances = words.map(({ id, text, candidates }) => ({
+      text: text.trim(),
+      probability: candidates.find((one) => one.token === id)?.probability ?? 1,
+    }));
+    const [least, most] = [
+      chances.reduce((a, b) => (b.probability < a.probability ? b : a)),
+      chances.reduce((a, b) => (b.probability > a.probability ? b : a)),
+    ];
+    return (
+      `${run.model} is surest of ${quoted(most.text)} (${percent(most.probability)}) and least sure of ` +
+      `${quoted(least.text)} (${percent(least.probability)})`
+    );
   },
   verb: "generate",
   needs: {
@@ -142,7 +198,8 @@ export const generation: View<Generation> = {
     without: "does not generate text: it cannot continue a prompt.",
     models: "Models that generate text",
     advice:
-      "None of the studio's models generates text. Start the studio with a GPT or a T5, regard studio --model DIR, or train one first: " +
+      "None of the studio's models generates text. Start the studio with a GPT or a T5, regard studio --model " +
+      "DIR, or train one first: " +
       "regard pretrain gpt --corpus FILES --output DIR.",
   },
   ownForm: true,
@@ -177,7 +234,8 @@ function GenerationForm({ initial, messages, running, run, stop }: Props) {
   const [columns, setColumns] = useState(columnsOf(initial));
   const [first, second] = columns;
   const random = columns.some(isRandom);
-  const change = (number: number, changes: Partial<ColumnValues>) => setColumns(columns.map((one, at) => (at === number ? { ...one, ...changes } : one)));
+  const change = (number: number, changes: Partial<ColumnValues>) =>
+    setColumns(columns.map((one, at) => (at === number ? { ...one, ...changes } : one)));
   const anotherText = () => {
     const step = 1 + Math.floor(Math.random() * (SEEDS - 1)); // never the same seed
     const seed = String((Number(first!.seed) + step) % SEEDS);
@@ -188,7 +246,11 @@ function GenerationForm({ initial, messages, running, run, stop }: Props) {
   const request = (values: readonly ColumnValues[]): Arguments => {
     if (!chat) return toArguments(prompt, values);
     const before = fresh ? [] : messages.filter(({ role }) => role !== "system");
-    const all = [...(system ? [{ role: "system", content: system }] : []), ...before, { role: "user", content: prompt }];
+    const all = [
+      ...(system ? [{ role: "system", content: system }] : []),
+      ...before,
+      { role: "user", content: prompt },
+    ];
     return { ...toArguments(prompt, values), ...chatArguments(all) };
   };
   const submit = (event: Event) => {
@@ -212,12 +274,23 @@ function GenerationForm({ initial, messages, running, run, stop }: Props) {
             onKeyDown={(event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && submit(event)}
           />
         </label>
-        <ModelSelect class="field model" suffix={second ? " (first text)" : ""} value={first!.model} onSelect={(model) => change(0, { model })} />
+        <ModelSelect
+          class="field model"
+          suffix={second ? " (first text)" : ""}
+          value={first!.model}
+          onSelect={(model) => change(0, { model })}
+        />
       </div>
       {chat && (
         <label class="field">
           <span>System message</span>
-          <input type="text" name="system" dir="auto" value={system} onInput={(event) => setSystem(event.currentTarget.value)} />
+          <input
+            type="text"
+            name="system"
+            dir="auto"
+            value={system}
+            onInput={(event) => setSystem(event.currentTarget.value)}
+          />
         </label>
       )}
       <p id="generation-keys" class="muted generation-hint">
@@ -230,7 +303,12 @@ function GenerationForm({ initial, messages, running, run, stop }: Props) {
         <button type="button" onClick={stop} disabled={!running}>
           Stop
         </button>
-        <button type="button" onClick={anotherText} disabled={!random} title={random ? "the same with another seed" : "beam search and temperature 0 always give the same text"}>
+        <button
+          type="button"
+          onClick={anotherText}
+          disabled={!random}
+          title={random ? "the same with another seed" : "beam search and temperature 0 always give the same text"}
+        >
           Another text
         </button>
         {chat && !fresh && (
@@ -242,16 +320,31 @@ function GenerationForm({ initial, messages, running, run, stop }: Props) {
           <input type="checkbox" checked={chat} onChange={(event) => setChat(event.currentTarget.checked)} /> chat
         </label>
         <label>
-          <input type="checkbox" checked={!!second} onChange={(event) => setColumns(event.currentTarget.checked ? [first!, first!] : [first!])} /> two side by side
+          <input
+            type="checkbox"
+            checked={!!second}
+            onChange={(event) => setColumns(event.currentTarget.checked ? [first!, first!] : [first!])}
+          />{" "}
+          two side by side
         </label>
       </div>
       <details class="generation-folded" {...(second && { open: true })}>
         <summary>
-          Settings: {Number(first!.num_beams) > 1 ? `${first!.num_beams} beams` : `temperature ${first!.temperature}, top-p ${first!.top_p}, seed ${first!.seed}`}, {first!.max_new_tokens} tokens
+          Settings:{" "}
+          {Number(first!.num_beams) > 1
+            ? `${first!.num_beams} beams`
+            : `temperature ${first!.temperature}, top-p ${first!.top_p}, seed ${first!.seed}`}
+          , {first!.max_new_tokens} tokens
         </summary>
         <div class={second ? "generation-columns" : ""}>
           {columns.map((column, number) => (
-            <SettingFields key={number} legend={second ? (number ? "Second text" : "First text") : ""} values={column} withModel={number > 0} change={(changes) => change(number, changes)} />
+            <SettingFields
+              key={number}
+              legend={second ? (number ? "Second text" : "First text") : ""}
+              values={column}
+              withModel={number > 0}
+              change={(changes) => change(number, changes)}
+            />
           ))}
         </div>
         <Select
@@ -275,8 +368,27 @@ interface SettingFieldsProps {
   change(changes: Partial<ColumnValues>): void;
 }
 
-function ModelSelect({ class: className, suffix, value, onSelect }: { class: string; suffix: string; value: string; onSelect(model: string): void }) {
-  return <Select class={className} label="Model" ariaLabel={`Model${suffix}`} options={[...new Set([value, ...modelsThatCan("text-generation")])]} value={value} onSelect={onSelect} />;
+function ModelSelect({
+  class: className,
+  suffix,
+  value,
+  onSelect,
+}: {
+  class: string;
+  suffix: string;
+  value: string;
+  onSelect(model: string): void;
+}) {
+  return (
+    <Select
+      class={className}
+      label="Model"
+      ariaLabel={`Model${suffix}`}
+      options={[...new Set([value, ...modelsThatCan("text-generation")])]}
+      value={value}
+      onSelect={onSelect}
+    />
+  );
 }
 
 function SettingFields({ legend, values, withModel, change }: SettingFieldsProps) {
@@ -288,7 +400,12 @@ function SettingFields({ legend, values, withModel, change }: SettingFieldsProps
     value: values[name],
     onInput: (event: { currentTarget: HTMLInputElement }) => change({ [name]: event.currentTarget.value }),
   });
-  const number = (name: SettingName, label: string, limits: { min: number; max?: number; step: number }, disabled = false) => (
+  const number = (
+    name: SettingName,
+    label: string,
+    limits: { min: number; max?: number; step: number },
+    disabled = false,
+  ) => (
     <label class="generation-number">
       <span>{label}</span>
       <input type="number" name={name} aria-label={label + suffix} required {...attributes(name, limits, disabled)} />
@@ -303,7 +420,14 @@ function SettingFields({ legend, values, withModel, change }: SettingFieldsProps
   return (
     <fieldset class="generation-settings">
       {legend && <legend>{legend}</legend>}
-      {withModel && <ModelSelect class="generation-number generation-model" suffix={suffix} value={values.model} onSelect={(model) => change({ model })} />}
+      {withModel && (
+        <ModelSelect
+          class="generation-number generation-model"
+          suffix={suffix}
+          value={values.model}
+          onSelect={(model) => change({ model })}
+        />
+      )}
       {slider("top_p", "Top-p", { min: 0.01, max: 1, step: 0.01 })}
       {slider("temperature", "Temperature", { min: 0, max: 2, step: 0.05 })}
       {number("max_new_tokens", "Tokens", { min: 1, max: MAX_TOKENS, step: 1 })}

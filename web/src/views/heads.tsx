@@ -1,12 +1,13 @@
-// Head patterns: every head of the model as a cell, labeled with what it attends to; clicking one shows scores and examples.
+// Head patterns: every head of the model as a cell, labeled with what it attends to; clicking one shows scores and
+// examples.
 import { DataTable, Notes } from "../components";
 import { fixedPercent } from "../format";
 import { drawHeadGrid, HeadGrid, headGridSize } from "../head_grid";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import { colors, series, weightBackground } from "../theme";
+import { thumbnails } from "../thumbnails";
 import type { HeadExample, HeadPatterns } from "../types";
 import type { Drawing, Table, View, ViewOf } from "../view";
-import { thumbnails } from "../thumbnails";
 import "./heads/heads.css";
 
 type HeadsPayload = ViewOf<"heads">;
@@ -16,7 +17,15 @@ const pValue = (value: number | null) => (value !== null && value < 0.001 ? "< 0
 
 const patternColor = (payload: HeadsPayload, pattern: string) => series(Object.keys(payload.about).indexOf(pattern));
 
-const SHORT: Readonly<Record<string, string>> = { "next word": "next", "previous word": "prev", "same or related word": "same", delimiter: "sep", "predictive words": "pred", induction: "ind", broad: "broad" };
+const SHORT: Readonly<Record<string, string>> = {
+  "next word": "next",
+  "previous word": "prev",
+  "same or related word": "same",
+  delimiter: "sep",
+  "predictive words": "pred",
+  induction: "ind",
+  broad: "broad",
+};
 
 /** The selected pattern, or "", and the index of the selected head. */
 function selectionOf(payload: HeadsPayload, { parameters }: Route) {
@@ -29,13 +38,21 @@ function selectionOf(payload: HeadsPayload, { parameters }: Route) {
 }
 
 /** Color, opacity and text of a cell: the label of the head, or its score for the selected pattern. */
-function cellOf(payload: HeadsPayload, head: HeadPatterns, selected: string): { color: string; opacity: number; text: string } {
+function cellOf(
+  payload: HeadsPayload,
+  head: HeadPatterns,
+  selected: string,
+): { color: string; opacity: number; text: string } {
   const pattern = selected || head.pattern;
   if (pattern === null) return { color: "", opacity: 0, text: "" };
   const finding = head.findings.find((one) => one.pattern === pattern)!;
   const excess = finding.score === null || finding.chance === null ? 0 : finding.score - finding.chance;
   const strength = Math.max(0, Math.min(1, selected ? (finding.score ?? 0) : 0.25 + excess));
-  return { color: patternColor(payload, pattern), opacity: 0.1 + 0.6 * strength, text: selected ? score(finding.score).replace(/^0/, "") : SHORT[pattern] ?? "other" };
+  return {
+    color: patternColor(payload, pattern),
+    opacity: 0.1 + 0.6 * strength,
+    text: selected ? score(finding.score).replace(/^0/, "") : (SHORT[pattern] ?? "other"),
+  };
 }
 
 function Show({ payload }: { payload: HeadsPayload }) {
@@ -51,21 +68,38 @@ function Show({ payload }: { payload: HeadsPayload }) {
       pressed: at === index,
       "aria-label": `${text && `${text}: `}layer ${head.layer} head ${head.head}, ${head.pattern ?? "none"}`,
       title: `${head.layer}.${head.head} ${head.pattern ?? "none of these"}`,
-      style: { background: color ? `color-mix(in srgb, ${color} calc(${Math.round(100 * opacity)}% * var(--shade)), ${theme.page})` : theme.page },
+      style: {
+        background: color
+          ? `color-mix(in srgb, ${color} calc(${Math.round(100 * opacity)}% * var(--shade)), ${theme.page})`
+          : theme.page,
+      },
     };
   };
   return (
     <section aria-label="Head patterns" class="head-patterns">
       <div>
         <p>
-          {payload.heads.length} heads of {payload.model} on {payload.read} texts. Click a head for its scores and examples, or a pattern for the scores of all heads.
+          {payload.heads.length} heads of {payload.model} on {payload.read} texts. Click a head for its scores and
+          examples, or a pattern for the scores of all heads.
         </p>
         <Notes notes={payload.notes} />
-        <HeadGrid layers={payload.layers} heads={payload.heads_each} focused={index} onFocus={select} onPress={select} cell={cell} />
+        <HeadGrid
+          layers={payload.layers}
+          heads={payload.heads_each}
+          focused={index}
+          onFocus={select}
+          onPress={select}
+          cell={cell}
+        />
         <ul class="legend">
           {Object.entries(payload.about).map(([name, about]) => (
             <li key={name}>
-              <button type="button" title={about} aria-pressed={pattern === name} onClick={() => setParameters({ pattern: pattern === name ? "" : name })}>
+              <button
+                type="button"
+                title={about}
+                aria-pressed={pattern === name}
+                onClick={() => setParameters({ pattern: pattern === name ? "" : name })}
+              >
                 <span class="mark" style={{ background: patternColor(payload, name) }} />
                 {name}
                 <span>{payload.counts[name]}</span>
@@ -91,11 +125,18 @@ function HeadDetails({ payload, head }: { payload: HeadsPayload; head: HeadPatte
         class="data-table findings"
         label="Scores"
         headers={["pattern", "score", "95% interval", "chance", "corrected p"]}
-        rows={head.findings.map((finding) => [finding.pattern, score(finding.score), finding.interval?.map(score).join(" to ") ?? "–", score(finding.chance), pValue(finding.corrected)])}
+        rows={head.findings.map((finding) => [
+          finding.pattern,
+          score(finding.score),
+          finding.interval?.map(score).join(" to ") ?? "–",
+          score(finding.chance),
+          pValue(finding.corrected),
+        ])}
         rowProps={(row) => ({ class: head.findings[row]!.pattern === head.pattern ? "named" : "" })}
       />
       <p class="muted">
-        The score is the fraction of attention that falls where the pattern points; chance is the score with shuffled tokens; the interval is over the texts. A head is labeled if p, after {payload.correction}’s correction for all
+        The score is the fraction of attention that falls where the pattern points; chance is the score with shuffled
+        tokens; the interval is over the texts. A head is labeled if p, after {payload.correction}’s correction for all
         heads and patterns, is below {payload.level} and the score is at least {payload.excess} above chance.
       </p>
       <h3>{head.examples.length ? `Examples of “${head.nearest}”` : "No examples"}</h3>
@@ -109,7 +150,13 @@ function HeadDetails({ payload, head }: { payload: HeadsPayload; head: HeadPatte
 }
 
 /** A text in which the outlined token attends to the shaded ones. */
-function ExampleText({ payload, example: { text, row, column, weights } }: { payload: HeadsPayload; example: HeadExample }) {
+function ExampleText({
+  payload,
+  example: { text, row, column, weights },
+}: {
+  payload: HeadsPayload;
+  example: HeadExample;
+}) {
   const tokens = payload.texts[String(text)]!;
   return (
     <li>
@@ -161,7 +208,17 @@ function table(payload: HeadsPayload): Table {
   return {
     headers: ["layer", "head", "named", "pattern", "tokens", "score", "chance", "p", "corrected"],
     rows: payload.heads.flatMap((head) =>
-      head.findings.map((one) => [head.layer, head.head, head.pattern ?? "", one.pattern, one.tokens, one.score ?? "", one.chance ?? "", one.p ?? "", one.corrected ?? ""]),
+      head.findings.map((one) => [
+        head.layer,
+        head.head,
+        head.pattern ?? "",
+        one.pattern,
+        one.tokens,
+        one.score ?? "",
+        one.chance ?? "",
+        one.p ?? "",
+        one.corrected ?? "",
+      ]),
     ),
   };
 }
@@ -178,7 +235,9 @@ His brother did not answer the letter.`;
 export const heads: View<HeadsPayload> = {
   name: "heads",
   title: "Head patterns",
-  about: "What does each head attend to: the next word, the previous one, the same word, the other sentence, [SEP]? Texts are read in pairs, one per line; more texts give more reliable results.",
+  about:
+    "What does each head attend to: the next word, the previous one, the same word, the other sentence, [SEP]? " +
+    "Texts are read in pairs, one per line; more texts give more reliable results.",
   group: "inside",
   examples: [
     { label: "Everyday sentences", values: { text: TEXTS } },
@@ -190,7 +249,10 @@ export const heads: View<HeadsPayload> = {
   finding: ({ heads: all, counts, model }) => {
     const labeled = all.filter((head) => head.pattern !== null).length;
     const [common = "", count = 0] = Object.entries(counts).sort(([, a], [, b]) => b - a)[0] ?? [];
-    return `${labeled} of ${all.length} heads of ${model} follow a known pattern${labeled ? `; most often “${common}” (${count})` : ""}`;
+    return (
+      `${labeled} of ${all.length} heads of ${model} follow a known ` +
+      `pattern${labeled ? `; most often “${common}” (${count})` : ""}`
+    );
   },
   verb: "heads",
   excludes: ["translation", "image"],

@@ -9,12 +9,12 @@ import { decoding } from "./decoding";
 import { evaluation } from "./evaluation";
 import { faithfulness } from "./faithfulness";
 import { features } from "./features";
-import { fill } from "./fill";
 import { figure } from "./figure";
+import { fill } from "./fill";
 import { generation } from "./generation";
 import { heads } from "./heads";
-import { lens } from "./lens";
 import { layers } from "./layers";
+import { lens } from "./lens";
 import { lesson } from "./lesson";
 import { longAttention } from "./long_attention";
 import { map } from "./map";
@@ -27,4 +27,32 @@ import { tasks } from "./tasks";
 import { tokenize } from "./tokenize";
 import { translation } from "./translation";
 
-export const views = [attention, longAttention, lens, logitAttribution, patch, tokenize, fill, compare, heads, activations, generation, similarity, search, clusters, senses, map, features, layers, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, lesson, story] as unknown as readonly View[];
+export const views = [
+  attention,
+  longAttention,
+  lens,
+  logitAttribution,
+  patch,
+  tokenize,
+  fill,
+  compare,
+  heads,
+  activations,
+  generation,
+  similarity,
+  search,
+  clusters,
+  senses,
+  map,
+  features,
+  layers,
+  tasks,
+  evaluation,
+  translation,
+  figure,
+  ablation,
+  faithfulness,
+  decoding,
+  lesson,
+  story,
+] as unknown as readonly View[];

@@ -4,8 +4,8 @@ import { count, percent, range, truncate, visible } from "../format";
 import type { Painter } from "../painter";
 import { currentRoute, integerParameter, onArrowKeys, type Route, setParameters } from "../route";
 import { colors } from "../theme";
-import type { LensPrediction } from "../types";
 import { thumbnails } from "../thumbnails";
+import type { LensPrediction } from "../types";
 import type { Drawing, Table, View, ViewOf } from "../view";
 import "./lens/lens.css";
 
@@ -32,7 +32,8 @@ function selectionOf(payload: LensPayload, { parameters }: Route): Selection {
 
 const layerName = (layer: number) => (layer === 0 ? "0 (embeddings)" : `Layer ${layer}`);
 const answerAt = ({ layers }: LensPayload, position: number) => layers.at(-1)!.predictions[position]!.candidates[0]!;
-const valueOf = (one: LensPrediction, shade: Shade) => (shade === "token" ? one.candidates[0]!.probability : one.probability);
+const shadeOf = (one: LensPrediction, shade: Shade) =>
+  shade === "token" ? one.candidates[0]!.probability : one.probability;
 
 /** The first layer from which on every layer has the final answer as its likeliest token. */
 function decided({ layers }: LensPayload, position: number): number {
@@ -45,14 +46,25 @@ function Show({ payload }: { payload: LensPayload }) {
   const selection = selectionOf(payload, currentRoute.use());
   const { position, layer, shade } = selection;
   const select = (at: number, next: number) =>
-    setParameters({ at: String(Math.max(0, Math.min(payload.tokens.length - 1, at))), layer: String(Math.max(0, Math.min(payload.layers.length - 1, next))) });
-  const onKeyDown = onArrowKeys({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] } as const, ([across, down]) => select(position + across, layer + down));
+    setParameters({
+      at: String(Math.max(0, Math.min(payload.tokens.length - 1, at))),
+      layer: String(Math.max(0, Math.min(payload.layers.length - 1, next))),
+    });
+  const onKeyDown = onArrowKeys(
+    { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] } as const,
+    ([across, down]) => select(position + across, layer + down),
+  );
   const where = payload.predicts === "next" ? "after" : "at";
   return (
     <section class="lens" aria-label="Logit lens" onKeyDown={onKeyDown}>
       <Notes notes={payload.notes} />
       <div class="choices">
-        <ButtonGroup title="Color: probability of" options={SHADES} value={shade} onSelect={(value) => setParameters({ shade: value === "token" ? "" : value })} />
+        <ButtonGroup
+          title="Color: probability of"
+          options={SHADES}
+          value={shade}
+          onSelect={(value) => setParameters({ shade: value === "token" ? "" : value })}
+        />
         <Select
           label="Position"
           options={Object.fromEntries(payload.tokens.map((token, index) => [index, `${index} ${visible(token)}`]))}
@@ -65,8 +77,8 @@ function Show({ payload }: { payload: LensPayload }) {
         <Details payload={payload} selection={selection} select={select} />
       </div>
       <p class="muted">
-        Each layer's hidden state goes through the model's final norm and output head, as if it were the last layer; the last row is the model's own prediction of the token {where} each position. Press
-        a cell, or use the arrow keys.
+        Each layer's hidden state goes through the model's final norm and output head, as if it were the last layer; the
+        last row is the model's own prediction of the token {where} each position. Press a cell, or use the arrow keys.
       </p>
     </section>
   );
@@ -76,8 +88,18 @@ function finding(payload: LensPayload, route: Route): string {
   const { position } = selectionOf(payload, route);
   const { token, probability } = answerAt(payload, position);
   const first = decided(payload, position);
-  const place = payload.predicts === "next" ? `after “${payload.tokens[position]!.trim()}”` : payload.special[position] || payload.tokens[position] === "[MASK]" ? `at ${payload.tokens[position]}` : `at “${payload.tokens[position]!.trim()}”`;
-  const since = first === 0 ? "from the embeddings on" : first === payload.layers.length - 1 ? "only in the last layer" : `from layer ${first} on`;
+  const place =
+    payload.predicts === "next"
+      ? `after “${payload.tokens[position]!.trim()}”`
+      : payload.special[position] || payload.tokens[position] === "[MASK]"
+        ? `at ${payload.tokens[position]}`
+        : `at “${payload.tokens[position]!.trim()}”`;
+  const since =
+    first === 0
+      ? "from the embeddings on"
+      : first === payload.layers.length - 1
+        ? "only in the last layer"
+        : `from layer ${first} on`;
   return `${payload.model} predicts “${token.trim()}” ${place} (${percent(probability)}), settled ${since}.`;
 }
 
@@ -106,13 +128,20 @@ function LensTable({ payload, selection: { position, layer, shade }, select }: P
             <tr key={row.layer}>
               <th scope="row">{row.layer}</th>
               {row.predictions.map((one, index) => (
-                <td key={index} style={{ "--strength": `${Math.round(70 * Math.sqrt(valueOf(one, shade)))}%` }} class={one.rank === 1 ? "lens-answer" : ""}>
+                <td
+                  key={index}
+                  style={{ "--strength": `${Math.round(70 * Math.sqrt(shadeOf(one, shade)))}%` }}
+                  class={one.rank === 1 ? "lens-answer" : ""}
+                >
                   <button
                     type="button"
                     dir="auto"
                     tabIndex={index === position && row.layer === layer ? 0 : -1}
                     aria-pressed={index === position && row.layer === layer}
-                    title={`${percent(one.candidates[0]!.probability)}; the final answer: rank ${count(one.rank)}, ${percent(one.probability)}`}
+                    title={
+                      `${percent(one.candidates[0]!.probability)}; the final answer: rank ${count(one.rank)}, ` +
+                      `${percent(one.probability)}`
+                    }
                     onClick={() => select(index, row.layer)}
                   >
                     {truncate(visible(one.candidates[0]!.token), LABEL)}
@@ -154,7 +183,12 @@ function Details({ payload, selection: { position, layer }, select }: PartProps)
         headers={["layer", "rank", "probability", "likeliest"]}
         rows={payload.layers.map(({ layer: number, predictions }) => {
           const one = predictions[position]!;
-          return [number, count(one.rank), percent(one.probability), { content: visible(one.candidates[0]!.token), dir: "auto" }];
+          return [
+            number,
+            count(one.rank),
+            percent(one.probability),
+            { content: visible(one.candidates[0]!.token), dir: "auto" },
+          ];
         })}
         rowProps={(row) => ({ class: row === layer ? "named" : "", onClick: () => select(position, row) })}
       />
@@ -167,7 +201,16 @@ const [LEFT, TOP, ROW, CHARACTER] = [70, 44, 24, 7.4];
 function drawing(payload: LensPayload, route: Route): Drawing {
   const { shade } = selectionOf(payload, route);
   const text = (token: string) => truncate(visible(token), LABEL);
-  const widths = payload.tokens.map((token, index) => 12 + CHARACTER * Math.max(...[token, ...payload.layers.map((one) => one.predictions[index]!.candidates[0]!.token)].map((one) => [...text(one)].length)));
+  const widths = payload.tokens.map(
+    (token, index) =>
+      12 +
+      CHARACTER *
+        Math.max(
+          ...[token, ...payload.layers.map((one) => one.predictions[index]!.candidates[0]!.token)].map(
+            (one) => [...text(one)].length,
+          ),
+        ),
+  );
   const lefts = widths.map((_, index) => LEFT + widths.slice(0, index).reduce((a, b) => a + b, 0));
   return {
     width: LEFT + widths.reduce((a, b) => a + b, 0) + 16,
@@ -176,17 +219,39 @@ function drawing(payload: LensPayload, route: Route): Drawing {
       const { accent, muted, rule } = colors.get();
       const middle = (row: number) => TOP + ROW * (row + 0.5);
       painter.text("Logit lens: what each layer would predict", 16, 12, { bold: true });
-      payload.tokens.forEach((token, index) => painter.text(text(token), lefts[index]! + widths[index]! / 2, TOP - 12, { mono: true, size: 12, align: "center", color: muted }));
+      payload.tokens.forEach((token, index) =>
+        painter.text(text(token), lefts[index]! + widths[index]! / 2, TOP - 12, {
+          mono: true,
+          size: 12,
+          align: "center",
+          color: muted,
+        }),
+      );
       for (const { layer, predictions } of payload.layers) {
         painter.text(`layer ${layer}`, LEFT - 8, middle(layer), { align: "right", size: 12, color: muted });
         predictions.forEach((one, index) => {
-          painter.rect(lefts[index]! + 1, TOP + ROW * layer + 1, widths[index]! - 2, ROW - 2, accent, 0.7 * Math.sqrt(valueOf(one, shade)));
-          painter.text(text(one.candidates[0]!.token), lefts[index]! + widths[index]! / 2, middle(layer), { mono: true, size: 12, align: "center", bold: one.rank === 1 });
+          painter.rect(
+            lefts[index]! + 1,
+            TOP + ROW * layer + 1,
+            widths[index]! - 2,
+            ROW - 2,
+            accent,
+            0.7 * Math.sqrt(shadeOf(one, shade)),
+          );
+          painter.text(text(one.candidates[0]!.token), lefts[index]! + widths[index]! / 2, middle(layer), {
+            mono: true,
+            size: 12,
+            align: "center",
+            bold: one.rank === 1,
+          });
         });
       }
       const y = TOP + ROW * payload.layers.length + 18;
       painter.line(LEFT, y - 14, LEFT + widths.reduce((a, b) => a + b, 0), y - 14, rule);
-      painter.text(`Darker: a higher probability of ${SHADES[shade]}. Bold: the final answer.`, LEFT, y, { size: 12, color: muted });
+      painter.text(`Darker: a higher probability of ${SHADES[shade]}. Bold: the final answer.`, LEFT, y, {
+        size: 12,
+        color: muted,
+      });
     },
   };
 }
@@ -194,7 +259,15 @@ function drawing(payload: LensPayload, route: Route): Drawing {
 function table(payload: LensPayload): Table {
   const places = range(payload.layers[0]!.predictions[0]!.candidates.length);
   return {
-    headers: ["layer", "position", "token", "answer", "answer_rank", "answer_probability", ...places.flatMap((n) => [`token_${n + 1}`, `probability_${n + 1}`])],
+    headers: [
+      "layer",
+      "position",
+      "token",
+      "answer",
+      "answer_rank",
+      "answer_probability",
+      ...places.flatMap((n) => [`token_${n + 1}`, `probability_${n + 1}`]),
+    ],
     rows: payload.layers.flatMap(({ layer, predictions }) =>
       predictions.map((one, position) => [
         layer,
@@ -232,4 +305,3 @@ export const lens: View<LensPayload> = {
   drawing,
   table,
 };
-

@@ -4,9 +4,9 @@ import { ButtonGroup, Notes } from "../components";
 import { count, decimal, plural, slice, truncate } from "../format";
 import { MARGIN, type Part, stack, textPart, wrap } from "../painter";
 import { currentRoute, setParameters } from "../route";
+import { thumbnails } from "../thumbnails";
 import type { Hit, QueryResult } from "../types";
 import type { View, ViewOf } from "../view";
-import { thumbnails } from "../thumbnails";
 import { OpenFile } from "./embeddings/open_file";
 import { MESSAGES } from "./search/examples";
 import "./search/search.css";
@@ -32,7 +32,8 @@ function Show({ payload }: { payload: SearchPayload }) {
       </div>
       <p class="muted">
         {plural(rows, "text")}
-        {model && `, vectors by ${model}`}. {rerank === null ? SCORES[method] : "The score is what the reranker predicts."}
+        {model && `, vectors by ${model}`}.{" "}
+        {rerank === null ? SCORES[method] : "The score is what the reranker predicts."}
       </p>
       {results.map((one, number) => (
         <Ranking key={number} result={one} />
@@ -41,10 +42,15 @@ function Show({ payload }: { payload: SearchPayload }) {
   );
 }
 
-/** Repeat the search with another method; the first search of a page has the initial values, which are not in its address. */
+/**
+ * Repeat the search with another method; the first search of a page has the initial values, which are not in its
+ * address.
+ */
 function compareBy(method: string): void {
   const { parameters } = currentRoute.get();
-  const initial = search.fields.some((field) => field.name in parameters) ? [] : search.fields.map((field) => [field.name, field.start]);
+  const initial = search.fields.some((field) => field.name in parameters)
+    ? []
+    : search.fields.map((field) => [field.name, field.start]);
   setParameters({ ...Object.fromEntries(initial), method });
 }
 
@@ -93,7 +99,9 @@ function extent(hits: readonly Hit[]): readonly [number, number] {
 function drawing({ results }: SearchPayload) {
   const parts: Part[] = results.flatMap(({ query, hits }) => [
     ...wrap(query, 110).map((line) => textPart(line, { bold: true })),
-    ...hits.flatMap((hit) => wrap(`${hit.rank}. ${decimal(hit.score)}  ${hit.text}`, 120).map((line) => textPart(line))),
+    ...hits.flatMap((hit) =>
+      wrap(`${hit.rank}. ${decimal(hit.score)}  ${hit.text}`, 120).map((line) => textPart(line)),
+    ),
     textPart(""),
   ]);
   return stack(parts, WIDTH + 2 * MARGIN);
@@ -104,7 +112,15 @@ function table({ results }: SearchPayload) {
   const names = [...new Set(hits.flatMap((hit) => Object.keys(hit.columns)))];
   return {
     headers: ["query", "rank", "score", "id", "row", "text", ...names],
-    rows: hits.map((hit) => [hit.query, hit.rank, hit.score, hit.id, hit.row, hit.text, ...names.map((name) => String(hit.columns[name] ?? ""))]),
+    rows: hits.map((hit) => [
+      hit.query,
+      hit.rank,
+      hit.score,
+      hit.id,
+      hit.row,
+      hit.text,
+      ...names.map((name) => String(hit.columns[name] ?? "")),
+    ]),
   };
 }
 
@@ -116,16 +132,28 @@ export const search: View<SearchPayload> = {
   examples: [
     { label: "Parcel", values: { query: "when will my parcel arrive", source: MESSAGES, top: "10", method: "dense" } },
     { label: "Money back", values: { query: "I want a refund", source: MESSAGES, top: "10", method: "dense" } },
-    { label: "The same by words (BM25)", values: { query: "I want a refund", source: MESSAGES, top: "10", method: "bm25" } },
-    { label: "Two queries", values: { query: "the phone is dead\nnice clothes", source: MESSAGES, top: "5", method: "dense" } },
-    { label: "Both methods", values: { query: "I cannot sign in to my account", source: MESSAGES, top: "10", method: "hybrid" } },
+    {
+      label: "The same by words (BM25)",
+      values: { query: "I want a refund", source: MESSAGES, top: "10", method: "bm25" },
+    },
+    {
+      label: "Two queries",
+      values: { query: "the phone is dead\nnice clothes", source: MESSAGES, top: "5", method: "dense" },
+    },
+    {
+      label: "Both methods",
+      values: { query: "I cannot sign in to my account", source: MESSAGES, top: "10", method: "hybrid" },
+    },
   ],
   travels: { text: "query" },
   Thumbnail: thumbnails.search,
   finding: ({ results, model, method }) => {
     const [first] = results;
     const [hit] = first?.hits ?? [];
-    return first && hit ? `Nearest to “${truncate(first.query, 60)}”${method === "bm25" ? " by words" : ` for ${model}`}: “${truncate(hit.text, 80)}” (${decimal(hit.score)})` : "";
+    return first && hit
+      ? `Nearest to “${truncate(first.query, 60)}”${method === "bm25" ? " by words" : ` for ${model}`}: ` +
+          `“${truncate(hit.text, 80)}” (${decimal(hit.score)})`
+      : "";
   },
   verb: "search",
   excludes: ["translation", "image"],

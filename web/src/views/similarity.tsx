@@ -16,13 +16,15 @@ const LINE = 88; // characters
 
 const ranked = ({ texts }: SimilarityPayload) => [...texts].sort((a, b) => b.probability - a.probability);
 
-const numbers = ({ probability, cosine }: TextSimilarity) => `${fixedPercent(probability, 1)}, cosine ${cosine.toFixed(3)}`;
+const numbers = ({ probability, cosine }: TextSimilarity) =>
+  `${fixedPercent(probability, 1)}, cosine ${cosine.toFixed(3)}`;
 
 function Show({ payload }: { payload: SimilarityPayload }) {
   return (
     <section aria-label="Probabilities of the texts">
       <Notes notes={payload.notes} class="muted" />
       <div class="similarity">
+        {/* biome-ignore lint/a11y/noRedundantAlt: the image is what the model reads, so the word says something */}
         <img src={payload.picture} alt="The image as the model reads it" />
         <ol>
           {ranked(payload).map((one, number) => (
@@ -34,7 +36,10 @@ function Show({ payload }: { payload: SimilarityPayload }) {
           ))}
         </ol>
       </div>
-      <p class="muted">The probabilities compare the texts with each other and add up to 100%. The cosine compares one text with the image.</p>
+      <p class="muted">
+        The probabilities compare the texts with each other and add up to 100%. The cosine compares one text with the
+        image.
+      </p>
     </section>
   );
 }
@@ -59,7 +64,9 @@ const DIGITS = "a handwritten seven\na handwritten one\na photo of a dog\na page
 export const similarity: View<SimilarityPayload> = {
   name: "similarity",
   title: "Image and texts",
-  about: "Which of several texts describes an image best? An image-text model such as CLIP classifies images without training.",
+  about:
+    "Which of several texts describes an image best? An image-text model such as CLIP classifies images without " +
+    "training.",
   group: "predict",
   verb: "similarity",
   Thumbnail: thumbnails.similarity,
@@ -67,7 +74,9 @@ export const similarity: View<SimilarityPayload> = {
     capability: "image-text",
     without: "does not compare images with texts.",
     models: "Models that do",
-    advice: "None of the studio's models does. Start the studio with a CLIP: regard studio --model openai/clip-vit-base-patch32.",
+    advice:
+      "None of the studio's models does. Start the studio with a CLIP: regard studio --model " +
+      "openai/clip-vit-base-patch32.",
   },
   examples: [
     { label: "A seven", values: { image: "digit-7", texts: DIGITS } },
@@ -77,14 +86,34 @@ export const similarity: View<SimilarityPayload> = {
   ],
   finding: (payload) => {
     const [best] = ranked(payload);
-    return best ? `Of ${payload.texts.length} texts, ${payload.model} finds ${quoted(best.text)} the best description of the image (${fixedPercent(best.probability, 1)})` : "";
+    return best
+      ? `Of ${payload.texts.length} texts, ${payload.model} finds ${quoted(best.text)} the best description of the ` +
+          `image (${fixedPercent(best.probability, 1)})`
+      : "";
   },
   fields: [
     { name: "image", label: "Image (PNG or JPEG, at most 8 MB)", start: "digit-7", image: true },
-    { name: "texts", label: "Texts, one per line", lines: 5, start: DIGITS, withImage: true, required: "Write one or more texts that may describe the image." },
+    {
+      name: "texts",
+      label: "Texts, one per line",
+      lines: 5,
+      start: DIGITS,
+      withImage: true,
+      required: "Write one or more texts that may describe the image.",
+    },
   ],
-  toRequest: ({ model, image, texts = "" }) => ({ model, image, texts: texts.split("\n").map((text) => text.trim()).filter(Boolean) }),
+  toRequest: ({ model, image, texts = "" }) => ({
+    model,
+    image,
+    texts: texts
+      .split("\n")
+      .map((text) => text.trim())
+      .filter(Boolean),
+  }),
   Show,
   drawing,
-  table: ({ texts }) => ({ headers: ["text", "probability", "cosine"], rows: texts.map((one) => [one.text, one.probability, one.cosine]) }),
+  table: ({ texts }) => ({
+    headers: ["text", "probability", "cosine"],
+    rows: texts.map((one) => [one.text, one.probability, one.cosine]),
+  }),
 };

@@ -89,7 +89,8 @@ function ShowPatches({ block }: { block: PatchSequence }) {
 /** The patches in the image, for SVG and PNG. */
 function patchDrawing({ patches, columns }: PatchSequence): FigureDrawing {
   const [size, label] = [40, 14];
-  const corner = (number: number) => [(number % columns) * (size + 4), Math.floor(number / columns) * (size + label + 4)] as const;
+  const corner = (number: number) =>
+    [(number % columns) * (size + 4), Math.floor(number / columns) * (size + label + 4)] as const;
   return {
     width: columns * (size + 4),
     height: Math.ceil(patches.length / columns) * (size + label + 4),
@@ -98,14 +99,26 @@ function patchDrawing({ patches, columns }: PatchSequence): FigureDrawing {
       patches.forEach((source, number) => {
         const [x, y] = corner(number);
         painter.image(source, x, y, size, size);
-        painter.text(String(number + 1), x + size / 2, y + size + 8, { size: 10, align: "center", color: colors.get().muted });
+        painter.text(String(number + 1), x + size / 2, y + size + 8, {
+          size: 10,
+          align: "center",
+          color: colors.get().muted,
+        });
       }),
   };
 }
 
 function ShowTable({ table }: { table: StoryTable }) {
-  const cells = (row: readonly string[]) => row.map((content, column) => (table.text_columns.includes(column) ? { content, class: "text" } : content));
-  return <DataTable label={table.caption || table.headers.join(", ")} caption={table.caption} headers={cells(table.headers)} rows={table.rows.map(cells)} />;
+  const cells = (row: readonly string[]) =>
+    row.map((content, column) => (table.text_columns.includes(column) ? { content, class: "text" } : content));
+  return (
+    <DataTable
+      label={table.caption || table.headers.join(", ")}
+      caption={table.caption}
+      headers={cells(table.headers)}
+      rows={table.rows.map(cells)}
+    />
+  );
 }
 
 function ShowFigure({ figure }: { figure: Figure }) {
@@ -114,7 +127,10 @@ function ShowFigure({ figure }: { figure: Figure }) {
   const point = (event: MouseEvent) => {
     const { across, down } = pointerIn(event);
     const [x, y] = [across * drawing.width, down * drawing.height];
-    setTooltip(drawing.tooltips.find((area) => x >= area.x && x < area.x + area.width && y >= area.y && y < area.y + area.height)?.text ?? "");
+    setTooltip(
+      drawing.tooltips.find((area) => x >= area.x && x < area.x + area.width && y >= area.y && y < area.y + area.height)
+        ?.text ?? "",
+    );
   };
   return (
     <figure>
@@ -142,7 +158,12 @@ export const story: View<StoryPayload> = {
   Show,
   /** All figures below each other. */
   drawing(payload): Drawing {
-    const figures = flatten(payload.blocks).filter((block) => block.kind !== "text" && block.kind !== "table" && block.kind !== "section" && block.kind !== "figures").map((figure) => ({ title: figure.title, ...figureDrawing(figure) }));
+    const figures = flatten(payload.blocks)
+      .filter(
+        (block) =>
+          block.kind !== "text" && block.kind !== "table" && block.kind !== "section" && block.kind !== "figures",
+      )
+      .map((figure) => ({ title: figure.title, ...figureDrawing(figure) }));
     return {
       width: Math.max(200, ...figures.map((figure) => figure.width)),
       height: figures.reduce((sum, figure) => sum + figure.height + GAP, 0) || 1,
@@ -160,7 +181,13 @@ export const story: View<StoryPayload> = {
   table(payload) {
     const tables = flatten(payload.blocks).filter((block) => block.kind === "table");
     const columns = Math.max(0, ...tables.map((table) => table.headers.length));
-    const rows = tables.flatMap((table) => [table.headers, ...table.rows].map((row) => [table.caption, ...row, ...Array<string>(columns - row.length).fill("")]));
+    const rows = tables.flatMap((table) =>
+      [table.headers, ...table.rows].map((row) => [
+        table.caption,
+        ...row,
+        ...Array<string>(columns - row.length).fill(""),
+      ]),
+    );
     return { headers: ["table", ...Array.from({ length: columns }, (_, number) => `column ${number + 1}`)], rows };
   },
 };
@@ -194,7 +221,10 @@ function heatMapDrawing(map: HeatMap): FigureDrawing {
   const left = 20 + longest(map.rows) + 12;
   const top = 20 + (upright ? 20 : labelWidth + 8) + 6;
   const [width, height] = [size * map.columns.length, size * map.rows.length];
-  const [across, down] = [Math.max(width, map.column_title.length * CHARACTER), Math.max(height, map.row_title.length * CHARACTER)];
+  const [across, down] = [
+    Math.max(width, map.column_title.length * CHARACTER),
+    Math.max(height, map.row_title.length * CHARACTER),
+  ];
   const tooltips = map.weights.flatMap((row, i) =>
     row.map((weight, j) => ({
       x: left + size * j,
@@ -217,7 +247,12 @@ function heatMapDrawing(map: HeatMap): FigureDrawing {
     map.weights.flat().forEach((weight, i) => {
       const { x, y } = tooltips[i]!;
       painter.rect(x, y, size, size, accent, weight);
-      if (size > 18) painter.text((100 * weight).toFixed(0), x + size / 2, y + size / 2, { align: "center", size: 12, color: weight >= DARK ? page : ink });
+      if (size > 18)
+        painter.text((100 * weight).toFixed(0), x + size / 2, y + size / 2, {
+          align: "center",
+          size: 12,
+          color: weight >= DARK ? page : ink,
+        });
     });
     outline(painter, left, top, width, height, rule);
     const y = top + height + 16;
@@ -235,10 +270,17 @@ const DASHES = [[], [12, 12], [5, 5], [20, 20]];
 function chartDrawing(chart: LineChart): FigureDrawing {
   const { width, height, left, top, below } = CHART;
   const [low, high] = [Math.min(...chart.at), Math.max(...chart.at)];
-  const x = (value: number) => (low === high ? left + width / 2 : left + 24 + ((width - 48) * (value - low)) / (high - low));
+  const x = (value: number) =>
+    low === high ? left + width / 2 : left + 24 + ((width - 48) * (value - low)) / (high - low);
   const y = (percent: number) => top + height * (1 - percent / 100);
   const tooltips = chart.lines.flatMap((line) =>
-    chart.at.map((value, i) => ({ x: x(value) - 6, y: y(line.values[i]!) - 6, width: 12, height: 12, text: `${line.name}, ${chart.across} ${value}: ${line.values[i]!.toFixed(1)}%` })),
+    chart.at.map((value, i) => ({
+      x: x(value) - 6,
+      y: y(line.values[i]!) - 6,
+      width: 12,
+      height: 12,
+      text: `${line.name}, ${chart.across} ${value}: ${line.values[i]!.toFixed(1)}%`,
+    })),
   );
   const draw = (painter: Painter) => {
     const { accent, muted, rule } = colors.get();
@@ -246,10 +288,13 @@ function chartDrawing(chart: LineChart): FigureDrawing {
       painter.line(left, y(percent), left + width, y(percent), rule);
       painter.text(String(percent), left - 8, y(percent), { align: "right", size: 12, color: muted });
     }
-    for (const value of chart.at) painter.text(String(value), x(value), top + height + 16, { align: "center", size: 12, color: muted });
+    for (const value of chart.at)
+      painter.text(String(value), x(value), top + height + 16, { align: "center", size: 12, color: muted });
     painter.text(chart.across, left + width / 2, top + height + 38, { align: "center", color: muted });
     painter.text(chart.up, 10, top + height / 2, { align: "center", color: muted, rotated: true });
-    const order = chart.lines.map((line, number) => ({ line, number })).sort((a, b) => b.line.values.at(-1)! - a.line.values.at(-1)!);
+    const order = chart.lines
+      .map((line, number) => ({ line, number }))
+      .sort((a, b) => b.line.values.at(-1)! - a.line.values.at(-1)!);
     let lowest = 0; // of the names so far, so that they do not overlap
     for (const { line, number } of order) {
       const points = chart.at.map((value, i) => [x(value), y(line.values[i]!)] as const);

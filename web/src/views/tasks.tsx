@@ -5,10 +5,19 @@ import { percent, truncate } from "../format";
 import { MARGIN, type Part, stack, textPart, tokenStripPart, wrap } from "../painter";
 import { currentRoute, type Route, setParameters } from "../route";
 import { colors } from "../theme";
-import type { Drawing, Table, View } from "../view";
 import { thumbnails } from "../thumbnails";
+import type { Drawing, Table, View } from "../view";
 import { BANK_NOTICE, CHAT, OFFER } from "./tasks/examples";
-import { EvidencePanel, evidenceStrips, namedProbabilities, selectedEvidence, selectedPrediction, ShowPrediction, summary, type TasksPayload } from "./tasks/prediction";
+import {
+  EvidencePanel,
+  evidenceStrips,
+  namedProbabilities,
+  ShowPrediction,
+  selectedEvidence,
+  selectedPrediction,
+  summary,
+  type TasksPayload,
+} from "./tasks/prediction";
 import "./tasks/tasks.css";
 import { Train } from "./tasks/train";
 
@@ -40,7 +49,11 @@ function Overview({ payload }: { payload: TasksPayload }) {
     <ol class="task-overview" aria-label="Examples">
       {payload.predictions.map((prediction, number) => (
         <li key={number}>
-          <button type="button" aria-pressed={prediction === selected} onClick={() => setParameters({ example: String(number), about: "", answer: "" })}>
+          <button
+            type="button"
+            aria-pressed={prediction === selected}
+            onClick={() => setParameters({ example: String(number), about: "", answer: "" })}
+          >
             <span dir="auto">{prediction.texts[0]}</span>
             <strong dir="auto">{summary(prediction)}</strong>
           </button>
@@ -78,7 +91,14 @@ function barPart([name, probability]: readonly [string, number]): Part {
     24,
     (painter, y) => {
       painter.text(truncate(name, 30), MARGIN, y + 10);
-      painter.rect(MARGIN + LABELS, y + 3, (WIDTH - 2 * MARGIN - LABELS - 70) * probability, 14, colors.get().accent, 0.8);
+      painter.rect(
+        MARGIN + LABELS,
+        y + 3,
+        (WIDTH - 2 * MARGIN - LABELS - 70) * probability,
+        14,
+        colors.get().accent,
+        0.8,
+      );
       painter.text(percent(probability), WIDTH - MARGIN, y + 10, { align: "right" });
     },
   ];
@@ -89,14 +109,17 @@ function table(payload: TasksPayload, route: Route): Table {
   payload.predictions.forEach((prediction, number) => {
     const { value } = prediction.prediction;
     if (value !== undefined) rows.push([number, "prediction", "value", value]);
-    for (const [name, probability] of namedProbabilities(prediction)) rows.push([number, "prediction", name, probability]);
+    for (const [name, probability] of namedProbabilities(prediction))
+      rows.push([number, "prediction", name, probability]);
   });
   const prediction = selectedPrediction(payload, route);
   const evidence = prediction && selectedEvidence(prediction, route);
   if (prediction && evidence) {
     const number = payload.predictions.indexOf(prediction);
     for (const strip of evidenceStrips(evidence, route.parameters))
-      strip.values.forEach((value, i) => rows.push([number, `${strip.name} of ${evidence.about}`, evidence.tokens[i] ?? "", value]));
+      strip.values.forEach((value, i) =>
+        rows.push([number, `${strip.name} of ${evidence.about}`, evidence.tokens[i] ?? "", value]),
+      );
   }
   return { headers: ["example", "what", "name", "number"], rows };
 }
@@ -125,14 +148,20 @@ export const tasks: View<TasksPayload> = {
     capability: "fine-tuned",
     without: "was pretrained and not tuned for a task: it has no classes, tags or answers to give.",
     models: "Fine-tuned models",
-    advice: "None of the studio's models is fine-tuned for a task. Train one below, or start the studio with one: regard studio --model DIR.",
+    advice:
+      "None of the studio's models is fine-tuned for a task. Train one below, or start the studio with one: " +
+      "regard studio --model DIR.",
   },
   fields: [
     { name: "text", label: "Text, or a question", lines: 2, start: OFFER },
     { name: "text_b", label: "Second text, the text that holds the answer, or endings", start: "", optional: true },
     { name: "image", label: "Image (PNG or JPEG, at most 8 MB)", start: "digit-7", image: true },
   ],
-  toRequest: ({ model, text, text_b, image }, takesImages) => ({ model, source: takesImages ? image : text_b ? [[text, text_b]] : [text], evidence: true }),
+  toRequest: ({ model, text, text_b, image }, takesImages) => ({
+    model,
+    source: takesImages ? image : text_b ? [[text, text_b]] : [text],
+    evidence: true,
+  }),
   Show,
   Below: ({ payload }) => <Train open={!payload} />,
   drawing,

@@ -5,9 +5,9 @@ import { count, decimal, largestMagnitude, plural, range, slice, truncate, visib
 import { type Painter, translated } from "../painter";
 import { currentRoute, integerParameter, onArrowKeys, type Route, setParameters } from "../route";
 import { colors } from "../theme";
+import { thumbnails } from "../thumbnails";
 import type { InputToken, TokenizedText } from "../types";
 import type { View, ViewOf } from "../view";
-import { thumbnails } from "../thumbnails";
 import "./tokenize/tokenize.css";
 
 type TokensPayload = ViewOf<"tokenize">;
@@ -20,7 +20,8 @@ const LEFT = 150;
 
 function Show({ payload }: { payload: TokensPayload }) {
   const { number, text, selected } = selectionOf(payload, currentRoute.use());
-  const select = (token: number) => setParameters({ token: String(Math.max(0, Math.min(text.tokens.length - 1, token))) });
+  const select = (token: number) =>
+    setParameters({ token: String(Math.max(0, Math.min(text.tokens.length - 1, token))) });
   const onKeyDown = onArrowKeys({ ArrowLeft: -1, ArrowRight: 1 }, (step) => select(selected + step));
   const token = text.tokens[selected];
   return (
@@ -28,13 +29,17 @@ function Show({ payload }: { payload: TokensPayload }) {
       <Notes notes={payload.notes} />
       <p>
         {plural(payload.num_tokens, "token")} of the {count(payload.vocab_size)} in the vocabulary of {payload.source}
-        {payload.num_texts > 1 && `; ${count(payload.num_texts)} texts, of which number ${count(payload.longest_text + 1)} is the longest with ${plural(payload.longest, "token")}`}
+        {payload.num_texts > 1 &&
+          `; ${count(payload.num_texts)} texts, of which number ${count(payload.longest_text + 1)} is the longest ` +
+            `with ${plural(payload.longest, "token")}`}
         {payload.max_length !== null && `. The model reads up to ${count(payload.max_length)} tokens`}.
       </p>
       {payload.texts.length > 1 && (
         <Select
           label="Text"
-          options={payload.texts.map((one, index) => [String(index), `${index + 1}. ${truncate(one.text, 80)} (${one.tokens.length})`] as const)}
+          options={payload.texts.map(
+            (one, index) => [String(index), `${index + 1}. ${truncate(one.text, 80)} (${one.tokens.length})`] as const,
+          )}
           value={number}
           onSelect={(value) => setParameters({ at: value, token: "" })}
         />
@@ -61,7 +66,14 @@ function Show({ payload }: { payload: TokensPayload }) {
       <DataTable
         label="All tokens"
         headers={["position", "token", "id", "segment", "characters", "text"]}
-        rows={text.tokens.map((one, index) => [index, visible(one.token), one.id, SEGMENTS[one.segment], span(one), charactersOf(text, one)])}
+        rows={text.tokens.map((one, index) => [
+          index,
+          visible(one.token),
+          one.id,
+          SEGMENTS[one.segment],
+          span(one),
+          charactersOf(text, one),
+        ])}
       />
     </section>
   );
@@ -84,18 +96,36 @@ function Embeddings({ text, selected }: { text: TokenizedText; selected: number 
   const shown = text.embeddings[0]!.values[0]!.length;
   return (
     <>
-      <h2>Embeddings: {text.embeddings.filter(isPart).map((row) => row.name).join(" + ")}</h2>
+      <h2>
+        Embeddings:{" "}
+        {text.embeddings
+          .filter(isPart)
+          .map((row) => row.name)
+          .join(" + ")}
+      </h2>
       <p>
-        Each token gets the sum of these vectors. The drawing has the first {shown} numbers of each; the table those of the selected token, <bdi class="token">{text.tokens[selected]?.token}</bdi>, with
-        the length of the whole vector.
+        Each token gets the sum of these vectors. The drawing has the first {shown} numbers of each; the table those of
+        the selected token, <bdi class="token">{text.tokens[selected]?.token}</bdi>, with the length of the whole
+        vector.
       </p>
       <ScrollRegion label="Embeddings of all tokens, a drawing">
-        <Canvas width={width} height={height} inputs={[text, selected]} draw={draw} label={`The first ${shown} numbers of the ${text.embeddings.map((row) => row.name).join(", ")} of each token`} />
+        <Canvas
+          width={width}
+          height={height}
+          inputs={[text, selected]}
+          draw={draw}
+          label={`The first ${shown} numbers of the ${text.embeddings.map((row) => row.name).join(", ")} of each token`}
+        />
       </ScrollRegion>
       <DataTable
         label="Embeddings of the selected token"
         headers={["vector", ...range(shown), "…", "length"]}
-        rows={text.embeddings.map((row) => [row.name, ...row.values[selected]!.map((value) => decimal(value)), "…", decimal(row.norms[selected]!)])}
+        rows={text.embeddings.map((row) => [
+          row.name,
+          ...row.values[selected]!.map((value) => decimal(value)),
+          "…",
+          decimal(row.norms[selected]!),
+        ])}
       />
     </>
   );
@@ -113,14 +143,31 @@ function embeddingsDrawing(text: TokenizedText, selected: number | null) {
     text.tokens.forEach((token, index) => {
       const x = LEFT + index * block;
       const style = { mono: true, size: 12, bold: index === selected, color: token.special ? muted : ink };
-      painter.text(truncate(visible(token.token), 12), label ? x + block / 2 : x, top - 10, { ...style, rotated: label });
+      painter.text(truncate(visible(token.token), 12), label ? x + block / 2 : x, top - 10, {
+        ...style,
+        rotated: label,
+      });
     });
     rows.forEach((row, line) => {
       const y = top + line * (ROW + 8) + (isPart(row) ? 0 : 8);
       const largest = largestMagnitude(...row.values); // each kind of vector has its own scale
-      painter.text(`${line === 0 ? "" : isPart(row) ? "+ " : row.name === "sum" ? "= " : ""}${row.name}`, LEFT - 10, y + ROW / 2, { align: "right", size: 12 });
+      painter.text(
+        `${line === 0 ? "" : isPart(row) ? "+ " : row.name === "sum" ? "= " : ""}${row.name}`,
+        LEFT - 10,
+        y + ROW / 2,
+        { align: "right", size: 12 },
+      );
       row.values.forEach((vector, index) =>
-        vector.forEach((value, column) => painter.rect(LEFT + index * block + column * CELL, y, CELL - 1, ROW, value < 0 ? other : accent, Math.min(1, Math.abs(value) / largest))),
+        vector.forEach((value, column) =>
+          painter.rect(
+            LEFT + index * block + column * CELL,
+            y,
+            CELL - 1,
+            ROW,
+            value < 0 ? other : accent,
+            Math.min(1, Math.abs(value) / largest),
+          ),
+        ),
       );
     });
   };
@@ -130,10 +177,15 @@ function embeddingsDrawing(text: TokenizedText, selected: number | null) {
 const isPart = (row: { readonly name: string }) => !row.name.startsWith("sum");
 const kindOf = (token: InputToken) => (token.special ? "special" : token.segment ? "second" : "");
 const span = (token: InputToken) => (token.start === null ? "" : `${token.start}–${token.end}`);
-const charactersOf = (text: TokenizedText, token: InputToken) => (token.start === null ? "" : slice(token.segment && text.pair !== null ? text.pair : text.text, token.start, token.end ?? undefined));
+const charactersOf = (text: TokenizedText, token: InputToken) =>
+  token.start === null
+    ? ""
+    : slice(token.segment && text.pair !== null ? text.pair : text.text, token.start, token.end ?? undefined);
 
 function describe(token: InputToken, position: number): string {
-  const where = token.special ? "added by the tokenizer" : `characters ${span(token)}${token.word === null ? "" : `, part of word ${token.word}`}`;
+  const where = token.special
+    ? "added by the tokenizer"
+    : `characters ${span(token)}${token.word === null ? "" : `, part of word ${token.word}`}`;
   return `Position ${position}, id ${token.id}, segment ${SEGMENTS[token.segment]}: ${where}.`;
 }
 
@@ -156,9 +208,18 @@ function drawing(payload: TokensPayload, route: Route) {
       embeddings?.draw(translated(painter, 0, 30));
       const top = 40 + (embeddings?.height ?? 0);
       const columns = [8, 70, 240, 330, 400, 500];
-      const line = (cells: readonly (string | number | undefined)[], y: number, bold: boolean) => cells.forEach((cell, column) => painter.text(String(cell ?? ""), columns[column]!, y, { size: 12, bold, mono: column === 1 }));
+      const line = (cells: readonly (string | number | undefined)[], y: number, bold: boolean) =>
+        cells.forEach((cell, column) =>
+          painter.text(String(cell ?? ""), columns[column]!, y, { size: 12, bold, mono: column === 1 }),
+        );
       line(["position", "token", "id", "segment", "characters"], top, true);
-      text.tokens.forEach((token, index) => line([index, truncate(visible(token.token), 20), token.id, SEGMENTS[token.segment], span(token)], top + 18 * (index + 1), false));
+      text.tokens.forEach((token, index) =>
+        line(
+          [index, truncate(visible(token.token), 20), token.id, SEGMENTS[token.segment], span(token)],
+          top + 18 * (index + 1),
+          false,
+        ),
+      );
     },
   };
 }
@@ -185,9 +246,14 @@ export const tokenize: View<TokensPayload> = {
   },
   finding: (payload, route) => {
     const { text } = selectionOf(payload, route);
-    const words = new Set(text.tokens.filter((token) => !token.special).map((token) => `${token.segment} ${token.word}`)).size;
+    const words = new Set(
+      text.tokens.filter((token) => !token.special).map((token) => `${token.segment} ${token.word}`),
+    ).size;
     const special = text.tokens.filter((token) => token.special).length;
-    return `${payload.source} reads ${plural(words, "word")} and punctuation marks as ${plural(text.tokens.length - special, "token")}, and adds ${plural(special, "special token")}.`;
+    return (
+      `${payload.source} reads ${plural(words, "word")} and punctuation marks as ` +
+      `${plural(text.tokens.length - special, "token")}, and adds ${plural(special, "special token")}.`
+    );
   },
   fields: [
     { name: "source", label: "Text; several texts are several lines", lines: 2, start: SKIT },
@@ -200,7 +266,16 @@ export const tokenize: View<TokensPayload> = {
     const { text } = selectionOf(payload, route);
     return {
       headers: ["position", "token", "id", "segment", "start", "end", "word", "special"],
-      rows: text.tokens.map((one, index) => [index, one.token, one.id, one.segment, one.start ?? "", one.end ?? "", one.word ?? "", String(one.special)]),
+      rows: text.tokens.map((one, index) => [
+        index,
+        one.token,
+        one.id,
+        one.segment,
+        one.start ?? "",
+        one.end ?? "",
+        one.word ?? "",
+        String(one.special),
+      ]),
     };
   },
 };

@@ -42,8 +42,8 @@ from regard.events import Note, drain, map_events
 from regard.files import storage
 from regard.files.checksums import Verify, find_damage
 from regard.files.disk import atomic_write, replace_folder, scratch_folder
+from regard.files.durable_folder import lock_folder
 from regard.files.json_files import json_bytes
-from regard.files.output_folder import lock_folder
 from regard.text import Tokenizer
 
 SHARD_BYTES = 1 << 24

@@ -31,8 +31,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from regard.errors import InputError, RegardError
 from regard.files.checksums import Verify, find_damage, sha256_of
 from regard.files.disk import atomic_write
+from regard.files.durable_folder import LOCK, describe_changes, foreign_entries, remove_files
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
-from regard.files.output_folder import LOCK, describe_changes, foreign_entries, remove_files
 from regard.files.storage import FileIdentity, is_remote, normalize
 from regard.text import Tokenizer
 from regard.text.tokenizer import TOKENIZER_FILES

@@ -13,11 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -25,16 +23,14 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import torch
 
-from regard.errors import InputError, RegardError
+from regard.errors import InputError
 from regard.files import storage
-from regard.files.json_files import json_bytes, read_checked_json, with_checksum
-from regard.files.output_folder import LOCK, lock_folder
+from regard.files.durable_folder import DurableFolder
+from regard.files.json_files import json_bytes
 from regard.inference.bulk.outputs import import_pyarrow
 from regard.inference.bulk.shards import Block, Manifest, Reader, differences
 from regard.inference.bulk.workers import Compute, ShardTask
 
-RECORD = "_regard.json"
-PART = re.compile(r"part-(\d{6,})\.parquet")
 JOB, TOTALS = b"regard.job", b"regard.totals"  # in the metadata of a part
 REQUESTS = 16  # to an object store at a time
 T = TypeVar("T")
@@ -99,7 +95,7 @@ class PartTask:
                     blocks.append(item)
             sums = {name: sum(int(block[name].sum()) for block in blocks) for name in self.totals}
             metadata = {JOB: self.job.encode(), TOTALS: json.dumps(sums).encode()}
-            with storage.replace_object(part_address(self.folder, number)) as path:
+            with storage.replace_object(_durable(self.folder).part(number)) as path:
                 self.write(path, _reader(blocks), len(rows), metadata)
             yield {name: np.array([total]) for name, total in sums.items()}
 
@@ -108,8 +104,8 @@ def _reader(blocks: Sequence[Block]) -> Reader:
     return lambda *columns: ({name: block[name] for name in columns} for block in blocks)
 
 
-def part_address(folder: str, number: int) -> str:
-    return storage.join(folder, f"part-{number:06d}.parquet")
+def _durable(folder: str) -> DurableFolder:
+    return DurableFolder(folder, kind="bulk job", part="part-#.parquet", published=True)
 
 
 def job_hash(record: Manifest) -> str:
@@ -117,10 +113,10 @@ def job_hash(record: Manifest) -> str:
 
 
 class PartFolder:
-    """The parts of one job in their folder; made by `open_part_folder`."""
+    """The parts of the job with this hash in their folder; made by `open_part_folder`."""
 
-    def __init__(self, folder: str, record: Manifest) -> None:
-        self.folder, self._record, self.job = folder, record, job_hash(record)
+    def __init__(self, folder: str, job: str) -> None:
+        self.durable, self.job = _durable(folder), job
         self._totals: dict[int, Block] = {}  # of the finished parts
 
     def finished(self) -> list[int]:
@@ -129,13 +125,13 @@ class PartFolder:
 
     def remove_damaged(self, sizes: Mapping[int, int], on_damaged: Callable[[str], None]) -> None:
         """Find the finished parts; delete those that are damaged or of another job, and report each."""
-        present = [number for number, _ in self._list()]
+        present = self.durable.parts()
         for number, found in zip(present, self._each(self._read, present, sizes), strict=True):
             if isinstance(found, dict):
                 self._totals[number] = found
             else:
                 on_damaged(found)
-                _remove(part_address(self.folder, number))
+                self.durable.remove_part(number)
 
     def write(self, number: int, items: Iterable[Block | T]) -> Generator[T, None, None]:
         """Note that a part has been written; items that are not blocks are yielded to the caller."""
@@ -151,51 +147,30 @@ class PartFolder:
 
     def clear(self) -> None:
         """Delete the parts and, last, the record."""
-        for number, _ in self._list():
-            _remove(part_address(self.folder, number))
         self._totals.clear()
-        _remove(storage.join(self.folder, RECORD))
-
-    def begin(self, *, restart: bool) -> None:
-        """Continue unfinished work with the same record; never mix it with other work."""
-        record = self._read_record()
-        if record is None and (names := self._names()):
-            raise InputError(
-                f"{self.folder} is not empty: it holds {names[0]!r}, which Regard did not write; choose a new or an "
-                "empty folder"
-            )
-        remedy = "Choose another output, or discard that work: --restart"
-        if record is not None and not restart:
-            old = record.get("job")
-            if changes := differences(old if isinstance(old, dict) else {}, self._record):
-                raise InputError(f"{self.folder} holds the work of another job: {'; '.join(changes)}. {remedy}")
-        elif record is not None:
-            self.clear()
-        if record is None or restart:
-            self._write_record({})
+        self.durable.clear()
 
     def finish(self, totals: Mapping[str, int]) -> None:
         """Record that all parts are there, with their sizes."""
-        self._write_record({"totals": dict(totals), "parts": self._sizes()})
+        self.durable.finish({"totals": dict(totals), "parts": self._sizes()})
 
     def read_finished(self, totals: Sequence[str], count: int) -> dict[str, int] | None:
         """The totals of a finished run, if all of its parts are there with the sizes that it recorded."""
-        record = self._read_record() or {}
-        found = record.get("totals")
-        if not isinstance(found, dict) or record.get("parts") != self._sizes() or len(self._list()) != count:
+        outcome = self.durable.record.outcome
+        if outcome.get("parts") != self._sizes() or len(self.durable.parts()) != count:
             return None
-        return {name: int(found.get(name, 0)) for name in totals}
+        return {name: int(outcome["totals"].get(name, 0)) for name in totals}
 
     def _sizes(self) -> str:
         """A hash of the names and the sizes of the parts."""
-        found = self._list()
-        sizes = self._each(lambda address: storage.file_identity(address).size, [address for _, address in found])
-        lines = "".join(f"{number}:{size}\n" for (number, _), size in zip(found, sizes, strict=True))
+        found = self.durable.parts()
+        sizes = self._each(lambda number: storage.file_identity(self.durable.part(number)).size, found)
+        lines = "".join(f"{number}:{size}\n" for number, size in zip(found, sizes, strict=True))
         return hashlib.sha256(lines.encode()).hexdigest()
 
     def _read(self, number: int, sizes: Mapping[int, int]) -> Block | str:
         """The totals of a part, or what is wrong with it. On a disk its rows are read, too, to compare checksums."""
-        address = part_address(self.folder, number)
+        address = self.durable.part(number)
         pyarrow, parquet = import_pyarrow()
         try:
             with storage.open_input(address) as file:
@@ -213,37 +188,8 @@ class PartFolder:
         return {name: np.array([total]) for name, total in totals.items()}
 
     def _each(self, function: Callable[..., T], items: Sequence[Any], *arguments: Any) -> list[T]:
-        with ThreadPoolExecutor(REQUESTS if storage.is_remote(self.folder) else 1) as threads:
+        with ThreadPoolExecutor(REQUESTS if storage.is_remote(self.durable.address) else 1) as threads:
             return list(threads.map(lambda item: function(item, *arguments), items))
-
-    def _names(self) -> list[str]:
-        if not storage.exists(self.folder):
-            return []
-        if not storage.is_remote(self.folder):
-            return sorted(name for name in os.listdir(self.folder) if not name.startswith("."))
-        return [address.rpartition("/")[2] for address in storage.list_files(self.folder, missing_ok=True)]
-
-    def _list(self) -> list[tuple[int, str]]:
-        """The numbers and addresses of the parts that are there."""
-        matches = filter(None, map(PART.fullmatch, self._names()))
-        return sorted((int(match[1]), storage.join(self.folder, match[0])) for match in matches)
-
-    def _read_record(self) -> dict[str, object] | None:
-        address = storage.join(self.folder, RECORD)
-        if not storage.exists(address):
-            return None
-        try:
-            if not storage.is_remote(address):
-                return read_checked_json(address)
-            with tempfile.TemporaryDirectory() as folder:
-                storage.fetch(address, path := Path(folder, RECORD))
-                return read_checked_json(path)
-        except InputError as error:
-            raise InputError(f"{self.folder} holds unfinished work, but {error}; choose another output") from None
-
-    def _write_record(self, outcome: Mapping[str, object]) -> None:
-        document = with_checksum({"job": dict(self._record), **outcome})
-        storage.write_bytes(storage.join(self.folder, RECORD), json_bytes(document))
 
 
 @contextmanager
@@ -255,29 +201,7 @@ def open_part_folder(folder: str, record: Manifest, *, restart: bool = False) ->
     """
     if not record["continuable"]:
         raise InputError("a folder of parts needs an input that can be read again: use a file, not standard input")
-    parts = PartFolder(folder, record)
-    if storage.is_remote(folder):
-        parts.begin(restart=restart)
+    parts = PartFolder(folder, job_hash(record))
+    with parts.durable.locked():
+        parts.durable.begin(record, restart=restart, differences=differences)
         yield parts
-        return
-    path = Path(folder)
-    beside = path.with_name(f"{path.name}.partial")  # a lock inside would be taken for a part
-    try:
-        with lock_folder(beside):
-            path.mkdir(exist_ok=True)
-            parts.begin(restart=restart)
-            yield parts
-    finally:
-        with suppress(OSError):
-            (beside / LOCK).unlink(missing_ok=True)
-            beside.rmdir()
-
-
-def _remove(address: str) -> None:
-    if storage.is_remote(address):
-        storage.remove(address)
-        return
-    try:
-        Path(address).unlink(missing_ok=True)
-    except OSError as error:
-        raise RegardError(f"{address} cannot be deleted ({error.strerror or error}); delete it") from error

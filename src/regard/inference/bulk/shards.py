@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import re
 import zipfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -29,10 +27,10 @@ from numpy.typing import NDArray
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError, RegardError
 from regard.files.checksums import CHECKSUMS, sha256_of_all
-from regard.files.disk import atomic_write, replace_file
-from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
+from regard.files.durable_folder import DurableFolder, describe_changes
+from regard.files.json_files import json_bytes, read_json
 from regard.files.output_file import read_record
-from regard.files.output_folder import LOCK, describe_changes, foreign_entries, lock_folder
+from regard.files.storage import replace_object
 
 Manifest = Mapping[str, object]
 FORMAT = 3  # format 1 identified large files by samples, format 2 hashed texts in another way
@@ -41,9 +39,6 @@ Column = NDArray[Any]
 Block = dict[str, Column]
 Reader = Callable[..., Iterator[Block]]  # of the columns that are wanted
 Event = TypeVar("Event")
-RECORD = "manifest.json"
-SHARD = re.compile(r"(\d{6,})\.npz")
-OURS = re.compile(rf"{RECORD}|{LOCK}|{SHARD.pattern}|\..+\.partial(\.\w+)?")  # the last: left by a killed process
 AGAIN = "delete this file and run the same command again"
 # What reading a damaged archive can raise.
 DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile)
@@ -55,13 +50,14 @@ def manifest(*, digest: str, model: LoadedModel, continuable: bool, settings: Ma
         identity = fingerprint(model.folder, verified=True)
     else:
         identity = weights_digest(model)
-    return {
+    record = {
         "format": FORMAT,
         "continuable": continuable,
         "input": digest,
         "model": identity,
         "settings": dict(settings),
     }
+    return dict(json.loads(json_bytes(record)))  # as it comes back from a file: without tuples
 
 
 def is_identified_by_files(model: LoadedModel) -> bool:
@@ -191,62 +187,37 @@ class ShardStore(Protocol):
 
 
 class ShardFolder:
-    """A folder of finished shards that this process has locked; made by `locked_shard_folder`."""
+    """A folder of finished shards; `locked_shard_folder` opens it for work."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.durable = DurableFolder(folder, kind="unfinished bulk job", part="#.npz")
 
     def finished(self) -> list[int]:
         """The numbers of the finished shards."""
-        return sorted(int(match[1]) for name in os.listdir(self.folder) if (match := SHARD.fullmatch(name)))
+        return self.durable.parts()
 
     def write(self, number: int, items: Iterable[Block | Event]) -> Generator[Event, None, None]:
         """Write a shard that appears once it is complete; items that are not blocks are yielded to the caller."""
-        with replace_file(self._shard(number)) as temporary:
+        with replace_object(self.durable.part(number)) as temporary:
             yield from write_blocks(temporary, items)
 
     def blocks(self, *columns: str) -> Iterator[Block]:
         """All blocks in the order of the input, with the given columns only."""
         for number in self.finished():
-            yield from read_blocks(self._shard(number), *columns)
+            yield from read_blocks(Path(self.durable.part(number)), *columns)
 
     def remove_damaged(self, sizes: Mapping[int, int], on_damaged: Callable[[str], None]) -> None:
         """Delete damaged shards and report each; `sizes` maps shard numbers to their rows."""
         for number in self.finished():
             try:
-                check_blocks(self._shard(number), sizes.get(number, 0))
+                check_blocks(Path(self.durable.part(number)), sizes.get(number, 0))
             except RegardError as error:
                 on_damaged(str(error))
-                self._shard(number).unlink(missing_ok=True)
+                self.durable.remove_part(number)
 
     def clear(self) -> None:
-        """Delete the shards and, last, the record that marks them as Regard's; the lock stays."""
-        for name in sorted(os.listdir(self.folder), key=RECORD.__eq__):
-            if name != LOCK and OURS.fullmatch(name):
-                (self.folder / name).unlink(missing_ok=True)
-
-    def begin(self, record: Manifest, *, restart: bool) -> None:
-        """Continue unfinished work with the same record; never mix it with other work."""
-        path = self.folder / RECORD
-        if restart or not path.exists():
-            self.clear()
-        else:
-            self._compare(path, record)
-        atomic_write(path, json_bytes(with_checksum(record)))
-
-    def _compare(self, path: Path, record: Manifest) -> None:
-        remedy = "Use another output, or discard that work: --restart, or delete the folder"
-        try:
-            old = read_checked_json(path)
-        except InputError as error:
-            raise InputError(f"{self.folder} holds unfinished work, but {error}. {remedy}") from None
-        if not old.get("continuable"):
-            self.clear()
-        elif changes := differences(old, record):
-            raise InputError(f"{self.folder} holds unfinished work of another job: {'; '.join(changes)}. {remedy}")
-
-    def _shard(self, number: int) -> Path:
-        return self.folder / f"{number:06d}.npz"
+        """Delete the shards and, last, the record."""
+        self.durable.clear()
 
 
 class OpenShard:
@@ -283,32 +254,7 @@ def locked_shard_folder(folder: Path, record: Manifest, *, restart: bool = False
 
     It remains only if it holds something to continue with.
     """
-    # The record is the first file of the folder, so files in a folder without a record are not Regard's.
-    present = foreign_entries(folder)
-    foreign = [name for name in present if RECORD not in present or not OURS.fullmatch(name)]
-    if foreign:
-        raise InputError(f"{folder} is in the way: it holds {foreign[0]!r}; move it, or use another output")
-    _refuse_foreign_record(folder / RECORD)
-    with lock_folder(folder):
-        shards = ShardFolder(folder)
-        shards.begin(record, restart=restart)
-        try:
-            yield shards
-        finally:
-            if not record["continuable"] or not shards.finished():
-                shards.clear()
-                (folder / LOCK).unlink(missing_ok=True)
-                with suppress(OSError):  # another process put something there, which is not ours to remove
-                    folder.rmdir()
-
-
-def _refuse_foreign_record(path: Path) -> None:
-    """InputError for a manifest.json of another program; one that cannot be read is reported later."""
-    try:
-        record = read_checked_json(path)
-    except InputError:
-        return
-    if type(record.get("continuable")) is not bool:
-        raise InputError(
-            f"{path.parent} is in the way: Regard did not write its {path.name}; move it, or use another output"
-        )
+    shards = ShardFolder(folder)
+    with shards.durable.locked():
+        shards.durable.begin(record, restart=restart, differences=differences)
+        yield shards

@@ -107,6 +107,8 @@ class EmbedResult(Result):
     def similarity(self, other: EmbedResult | None = None) -> NDArray[np.float32]:
         """The cosine of every text with every other one, or with every text of another result; NaN without a text."""
         other = self if other is None else other
+        if not isinstance(other, EmbedResult):
+            raise InputError("expected vectors: result.similarity(regard.embed(texts))")
         for name in ("model", "layers", "pooling", "width"):
             if getattr(self, name) != getattr(other, name):
                 raise InputError(

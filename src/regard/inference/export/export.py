@@ -22,7 +22,7 @@ from regard.checkpoints.loading import config_file, write_model
 from regard.errors import InputError, RegardError
 from regard.events import Event, Note
 from regard.files.disk import finish_save, replace_folder
-from regard.files.output_folder import OutputManifest, refuse_foreign_content
+from regard.files.durable_folder import FolderRecord, refuse_foreign_content
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.inference.embedding.sentence_transformers import read_sentence_settings, sentence_files
 from regard.inference.export.onnx import require_onnx, run_onnx, write_onnx
@@ -71,7 +71,7 @@ def export(
             )
         files = sorted(str(path.relative_to(staging).as_posix()) for path in staging.rglob("*") if path.is_file())
         size = sum((staging / name).stat().st_size for name in files)
-        OutputManifest(KIND, tuple(files), finished=True).write(staging)
+        FolderRecord(KIND, tuple(files), finished=True).write(staging)
         earlier[:] = [name for name in earlier if name not in files]
     return ExportResult(
         output=str(output),
@@ -109,7 +109,7 @@ def _check(loaded: LoadedModel, format: ExportFormat, *, options: tuple[object, 
 def _earlier_files(output: Path) -> list[str]:
     """The files of an earlier export in the folder; InputError if it holds something else."""
     finish_save(output)
-    manifest = OutputManifest.read(output, kind=KIND)
+    manifest = FolderRecord.read(output, kind=KIND)
     if manifest is None:
         refuse_foreign_content(output)
         return []
@@ -126,7 +126,7 @@ def _copy(loaded: LoadedModel) -> LoadedModel:
     if fine_tuned is not None:
         fine_tuned = replace(fine_tuned, model=copied(fine_tuned.model))
     encoder = copied(loaded.model) if fine_tuned is None else fine_tuned.model.encoder
-    for head in get_family(encoder.config.family).heads:
+    for head in get_family(encoder.config.family).output_heads:
         if head != "pooler":  # which transformers expects in a BERT
             setattr(encoder, head, None)
     return replace(loaded, model=encoder, fine_tuned=fine_tuned, cache=None)

@@ -21,7 +21,7 @@ from regard.checkpoints.reading import CountedModel
 from regard.errors import InputError, RegardError, check_choice
 from regard.events import Event, Note, Progress, drain
 from regard.files.disk import replace_folder
-from regard.files.output_folder import lock_folder
+from regard.files.durable_folder import lock_folder
 from regard.inference.bulk.shards import weights_digest
 from regard.inference.embedding.bulk import embed_events
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, load_engine

@@ -24,8 +24,8 @@ from regard.errors import InputError, RegardError
 from regard.events import Event, Progress
 from regard.files.checksums import find_damage, sha256_of
 from regard.files.disk import atomic_write, replace_file
+from regard.files.durable_folder import refuse_foreign_content
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
-from regard.files.output_folder import refuse_foreign_content
 from regard.inference.embedding.engine import LongTexts
 from regard.inference.search.documents import IndexedText, write_documents
 from regard.inference.search.exact import Positions, blocks

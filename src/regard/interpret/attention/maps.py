@@ -29,6 +29,7 @@ WHITESPACE_SIGNS = {"\n": "⏎", "\t": "⇥", "\r": "␍"}
 
 Floats = NDArray[np.float32]
 MapKind = Literal["encoder", "decoder", "cross", "lstm", "vit"]
+WEIGHT_BYTES = 8  # of a weight in JSON, such as 0.00195
 
 
 def _round(weights: Floats) -> Any:
@@ -163,9 +164,14 @@ class AttentionRecord(Result):
         return self.model_copy(update={"kind": kind, "layer": layer, "head": head})
 
     def to_dict(self) -> dict[str, Any]:
+        return self.model_copy(update={"maps": self._selected()}).model_dump(mode="json")
+
+    def document_bytes(self) -> int:
+        return sum(WEIGHT_BYTES * one.weights.size for one in self._selected())
+
+    def _selected(self) -> list[AttentionMaps]:
         maps = self.maps if self.kind is None else [self.map(self.kind)]
-        selected = [one.select(self.layer, self.head) for one in maps]
-        return self.model_copy(update={"maps": selected}).model_dump(mode="json")
+        return [one.select(self.layer, self.head) for one in maps]
 
     def to_text(self) -> str:
         """For each token the one it attends to most, in the selected layer or the last, averaged over heads."""

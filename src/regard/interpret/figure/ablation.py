@@ -21,7 +21,7 @@ from regard.interpret.figure.figure_model import FigureInput, FigureModel
 from regard.nn.attention import Attention, attention_weights, repeat_heads
 from regard.nn.block import Residual
 from regard.nn.embedding import TextEmbedding
-from regard.nn.masks import Context, Padded, attention_mask, select_rows
+from regard.nn.masks import Context, Padded, attention_mask
 
 COMPONENTS = ("mask", "positions", "scaling", "residual")
 NUM_BEST = 3  # likeliest tokens of each prediction
@@ -193,7 +193,7 @@ def _attention(
     scale = module.score_scale(query) if scaled else 1.0
     weights = attention_weights(query, key, scale=scale, score=module.score, bias=context.bias, mask=mask)
     mixed = (weights.to(value.dtype) @ value).transpose(1, 2).flatten(-2)
-    result: Tensor = module.output(mixed if context.rows is None else select_rows(mixed, context.rows))
+    result: Tensor = module.output(context.select(mixed))
     return result
 
 

@@ -168,7 +168,7 @@ def model_boxes(model: nn.Module, calls: ModuleCalls, logits: Tensor, without: C
         boxes += _layers(half)
     last = boxes[-1]
     hidden = next(one.tensor for one in last.passes[-1].tensors if one.name == "out")
-    head = model.masked if can(model, "masked-lm") else None
+    head = model.mlm_head if can(model, "masked-lm") else None
     bias = getattr(model, "final_logits_bias", None)
     bias = head.bias if head is not None else None if bias is None else bias[0]
     return (*boxes, *_head(last.part, hidden, logits, half.embedding.tokens.weight, bias, head, calls))
@@ -219,17 +219,17 @@ def _layers(half: _StackBoxes) -> Iterator[Box]:
     title, about = ("Masked Multi-Head Attention", "masked") if decoder else ("Multi-Head Attention", "attention")
     if decoder and "mask" in half.without:
         title, about = "Multi-Head Attention (mask off)", "unmasked"
-    yield from _pre_norm(half, "attention_norm", [block.attended for block in blocks])
+    yield from _pre_norm(half, "attention_norm", [block.attention_residual for block in blocks])
     yield _attention(half, "attention", title, about, own)
-    yield _add(half, "attended", [block.attended for block in blocks], list(own))
+    yield _add(half, "attention_residual", [block.attention_residual for block in blocks], list(own))
     if crossed:
         cross = [block.cross for block in blocks]
-        yield from _pre_norm(half, "cross_norm", [block.crossed for block in blocks])
+        yield from _pre_norm(half, "cross_norm", [block.cross_residual for block in blocks])
         yield _attention(half, "cross", "Encoder-Decoder Attention", "cross", cross)
-        yield _add(half, "crossed", [block.crossed for block in blocks], list(cross))
-    yield from _pre_norm(half, "ffn_norm", [block.fed for block in blocks])
+        yield _add(half, "cross_residual", [block.cross_residual for block in blocks], list(cross))
+    yield from _pre_norm(half, "ffn_norm", [block.ffn_residual for block in blocks])
     yield _ffn(half)
-    yield _add(half, "fed", [block.fed for block in blocks], [block.ffn for block in blocks])
+    yield _add(half, "ffn_residual", [block.ffn_residual for block in blocks], [block.ffn for block in blocks])
     if not isinstance(half.stack.norm, nn.Identity):
         yield _norm(half, "final_norm", "out", [half.stack.norm], -1)
 

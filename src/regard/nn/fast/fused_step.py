@@ -113,9 +113,12 @@ class _Step:
 
 class _LayerStep:
     def __init__(self, block: Block, linear: Linear) -> None:
-        self.first = block.attended.first
-        self.attended, self.fed = _norm(block.attended.norm), _norm(block.fed.norm)
-        self.after_attention, self.after_ffn = _norm(block.attended.post_norm), _norm(block.fed.post_norm)
+        self.first = block.attention_residual.first
+        self.attention_norm, self.ffn_norm = _norm(block.attention_residual.norm), _norm(block.ffn_residual.norm)
+        self.after_attention, self.after_ffn = (
+            _norm(block.attention_residual.post_norm),
+            _norm(block.ffn_residual.post_norm),
+        )
         own = block.attention
         self.project, self.output = _linear(own.project, linear), _linear(own.output, linear)
         self.heads, self.scale, self.window = own.heads, own.scale, own.window
@@ -131,14 +134,14 @@ class _LayerStep:
 
     def __call__(self, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:
         if self.first:
-            x = x + self._attend(self.attended(x), cache.self_attention, step)
+            x = x + self._attend(self.attention_norm(x), cache.self_attention, step)
             if self.cross is not None:
                 x = x + self.cross(self.cross.norm(x), cache.cross_attention, step.state)
-            return x + self._feed(self.fed(x))
-        x = self.attended(x + self._attend(x, cache.self_attention, step))
+            return x + self._feed(self.ffn_norm(x))
+        x = self.attention_norm(x + self._attend(x, cache.self_attention, step))
         if self.cross is not None:
             x = self.cross.norm(x + self.cross(x, cache.cross_attention, step.state))
-        return self.fed(x + self._feed(x))
+        return self.ffn_norm(x + self._feed(x))
 
     def _attend(self, x: Tensor, cache: KVCache, step: _Step) -> Tensor:
         rows, key_heads = len(x), self.key_heads
@@ -176,7 +179,7 @@ class _CrossAttention:
     def __init__(self, block: Block, linear: Linear) -> None:
         cross = block.cross
         assert isinstance(cross.project, SeparateProjections)
-        self.norm, self.post_norm = _norm(block.crossed.norm), _norm(block.crossed.post_norm)
+        self.norm, self.post_norm = _norm(block.cross_residual.norm), _norm(block.cross_residual.post_norm)
         self.query, self.output = _linear(cross.project.query, linear), _linear(cross.output, linear)
         self.heads, self.scale = cross.heads, cross.scale
 

@@ -168,10 +168,14 @@ class _LayerKernels:
     def __init__(self, block: Block, sizes: BlockSizes) -> None:
         own, ffn = block.attention, block.ffn
         project, output, inner, outer = _linear(own.project), _linear(own.output), ffn.inner, ffn.outer
-        self.project = _Product(project.weight, project.bias, norm=block.attended.norm, sizes=sizes)
+        self.project = _Product(project.weight, project.bias, norm=block.attention_residual.norm, sizes=sizes)
         self.output = _Product(output.weight, output.bias, sizes=sizes)
         self.inner = _Product(
-            inner.weight, inner.bias, norm=block.fed.norm, activation=_activation_names[ffn.activation], sizes=sizes
+            inner.weight,
+            inner.bias,
+            norm=block.ffn_residual.norm,
+            activation=_activation_names[ffn.activation],
+            sizes=sizes,
         )
         self.outer = _Product(outer.weight, outer.bias, sizes=sizes)
         self.heads, self.sizes, self.width = own.heads, sizes, output.in_features // own.heads
@@ -237,15 +241,21 @@ def _supports_block(block: nn.Module) -> bool:
         return False
     if len(set(own.project.sizes)) > 1 or own.window is not None:
         return False
-    others = own.positions, own.query_norm, own.key_norm, block.attended.post_norm, block.fed.post_norm
+    others = (
+        own.positions,
+        own.query_norm,
+        own.key_norm,
+        block.attention_residual.post_norm,
+        block.ffn_residual.post_norm,
+    )
     if any(module is not None for module in others):
         return False
     inner = own.output.in_features
     return (
-        block.attended.first
-        and block.fed.first
-        and _is_norm(block.attended.norm)
-        and _is_norm(block.fed.norm)
+        block.attention_residual.first
+        and block.ffn_residual.first
+        and _is_norm(block.attention_residual.norm)
+        and _is_norm(block.ffn_residual.norm)
         and inner % own.heads == 0
         and inner // own.heads in HEAD_WIDTHS
         and max(own.project.in_features, inner, ffn.outer.in_features) <= MAX_WIDTH

@@ -102,6 +102,8 @@ class VerbJob:
             self.images = UploadedImages(arguments["images"])
             os.makedirs(tempfile.gettempdir(), mode=0o700, exist_ok=True)  # systems clean up what was not used for days
             result = drain(self.run_verb(self, arguments["verb"], arguments["arguments"]), on_event)
+            if arguments["form"] == "document":
+                client_verbs.check_answer(self, {"bytes": result.document_bytes()})
             answer = client_verbs.encode_result(result, arguments["form"])
             client_verbs.check_answer(self, {"bytes": len(answer)})
             return answer

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from regard.errors import InputError, RegardError, check_choice
 from regard.events import Event, drain
 from regard.files.disk import atomic_write
-from regard.files.output_folder import remove_output
+from regard.files.durable_folder import remove_output
 from regard.known import DEFAULT_MODEL, builtin_names
 from regard.training.events import describe_scores
 from regard.verbs.base import validated

@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, Strict, field_validator, model_validator
 
 from regard.settings import SettingsFile, SettingsSection
-from regard.training.settings import RENAMED_SETTINGS, RunSection, parse_budget
+from regard.training.old_settings import OldRunSection
+from regard.training.settings import RENAMED_SETTINGS, parse_budget
 
 Size = Annotated[int, Field(ge=1, le=1 << 16)]
 LAX = Strict(False)  # TOML has lists where Python has tuples
@@ -85,7 +86,7 @@ class EmbeddingTrainingSection(SettingsSection):
         return self
 
 
-class EmbeddingRunSection(RunSection):
+class EmbeddingRunSection(OldRunSection):
     compile: Literal["auto", "on", "off"] = Field(default="auto", description="torch.compile; auto: on a GPU.")
 
 

@@ -228,11 +228,11 @@ def start_model(folder: Path, config: EmbeddingConfig) -> tuple[Any, Tokenizer]:
             f"model.num_hidden_layers is {layers}, and {folder} has {found.config.num_hidden_layers} layers"
         )
     # transformers expects a pooler in a BERT; it is kept, but not trained.
-    heads = [head for head in family.heads if head == "pooler" and found.pooler is not None]
+    heads = [head for head in family.output_heads if head == "pooler" and found.pooler is not None]
     changes: dict[str, Any] = {"num_hidden_layers": layers}
     if config.model.dropout >= 0:
         changes |= dict.fromkeys(("dropout", "attention_dropout"), config.model.dropout)
-    model: Any = build(replace(found.config, **changes), heads=heads)
+    model: Any = build(replace(found.config, **changes), output_heads=heads)
     model.load_state_dict({name: found.state_dict()[name] for name in model.state_dict()})
     for head in heads:
         getattr(model, head).requires_grad_(False)

@@ -33,10 +33,10 @@ from regard.training.embedding.losses import (
 from regard.training.events import Evaluated, Events
 from regard.training.finetuning.trainer import default_learning_rate
 from regard.training.loop import StepProgress, TimeProgress, derive_seed, train
+from regard.training.old_trainer import EpochTrainer
 from regard.training.optimizer import build_optimizers
 from regard.training.settings import learning_rate_factor, parse_budget
 from regard.training.stopping import Stop
-from regard.training.trainer import EpochTrainer
 
 ENDLESS = 1 << 40  # steps of a run with a time budget
 TOKENS = defaultdict(lambda: 1 << 18, cpu=4096)  # per batch of a teacher, by device

@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PrivateAttr
 
 from regard.settings import SettingsFile, SettingsSection, SettingsTables
-from regard.training.settings import CHANGEABLE_SETTINGS, RENAMED_SETTINGS, ParallelRunSection
+from regard.training.old_settings import ParallelRunSection
+from regard.training.settings import CHANGEABLE_SETTINGS, RENAMED_SETTINGS
 
 DISTILLATION_DEFAULTS: dict[str, dict[str, object]] = {
     "training": {"num_epochs": 5, "base_learning_rate": 1e-4, "adversarial_epsilon": 0.0}

@@ -32,12 +32,12 @@ from regard.training.finetuning.graphs import GraphedModel
 from regard.training.finetuning.model_factory import TaskModel, TaskObjective
 from regard.training.finetuning.report import SeedResult
 from regard.training.loop import AdversarialPerturbation, enable_gradient_checkpointing
+from regard.training.old_trainer import EpochTrainer
 from regard.training.optimizer import build_optimizers
 from regard.training.parallel import ShardedModel, blank_copy, choose_parallel, replicate
 from regard.training.settings import learning_rate_factor
 from regard.training.shards import local_part
 from regard.training.stopping import Stop
-from regard.training.trainer import EpochTrainer
 from regard.training.world import World
 
 LAYER = re.compile(r"encoder\.(?:encoder|decoder)\.(?:layers|forwards|backwards)\.(\d+)\.")

@@ -27,13 +27,13 @@ def trained_heads(config: PretrainingConfig) -> tuple[str, ...] | None:
         return ("discriminator",)
     if config.recipe.objective != "masked-lm":
         return None
-    return ("masked",) if config.objective.sentence_pairs == "none" else ("pooler", "masked", "next")
+    return ("mlm_head",) if config.objective.sentence_pairs == "none" else ("pooler", "mlm_head", "nsp_head")
 
 
 def new_model(config: PretrainingConfig, tokenizer: Tokenizer) -> Any:
     """A model with new weights."""
     ids = {name: getattr(tokenizer, token) for name, token in config.recipe.token_ids.items()}
-    model = build(model_config(config, vocab_size=tokenizer.size, **ids), heads=trained_heads(config))
+    model = build(model_config(config, vocab_size=tokenizer.size, **ids), output_heads=trained_heads(config))
     return model if config.recipe.trained_model is None else config.recipe.trained_model(model)
 
 
@@ -57,8 +57,8 @@ def pretrained_model(config: PretrainingConfig, tokenizer: Tokenizer, name: str)
     wanted = {key: value for key, value in settings.items() if key not in DROPOUTS}
     if different := describe_changes({key: getattr(found.config, key) for key in wanted}, wanted):
         raise InputError(f"{name} has another shape than [model]: {'; '.join(different)}. Set [model] to its shape")
-    present = tuple(head for head in family.heads if getattr(found, head) is not None)
-    new = build(replace(found.config, **dropouts), heads=trained_heads(config) or present or None)
+    present = tuple(head for head in family.output_heads if getattr(found, head) is not None)
+    new = build(replace(found.config, **dropouts), output_heads=trained_heads(config) or present or None)
     if missing := new.load_state_dict(found.state_dict(), strict=False).missing_keys:
         heads = ", ".join(sorted({key.split(".")[0] for key in missing}))
         raise InputError(

@@ -12,11 +12,11 @@ from pydantic import Field, Strict, field_validator, model_validator
 from regard.errors import InputError, check_choice
 from regard.models.family import Objective, PretrainingRecipe, describe_family, pretrainable_families
 from regard.settings import SettingsFile, SettingsSection, SettingsTables
+from regard.training.old_settings import ParallelRunSection
 from regard.training.settings import (
     CHANGEABLE_SETTINGS,
     RENAMED_SETTINGS,
     IntervalSetting,
-    ParallelRunSection,
     parse_budget,
 )
 

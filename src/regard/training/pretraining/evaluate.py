@@ -62,7 +62,7 @@ def masked_lm_score(
     seed: int = 0,
 ) -> AccuracyScore:
     """Mask tokens of the first `rows` rows of running text, each between [CLS] and [SEP], and predict them."""
-    assert model.masked is not None
+    assert model.mlm_head is not None
     ids = rows_with_special_tokens(text, tokenizer, length=length, rows=rows)
     # Masked on the CPU, whose random numbers are the same everywhere, and token by token, however training masks.
     single = Masking(masking.special.cpu(), mask=masking.mask, rate=masking.rate, replace=masking.replace)
@@ -76,7 +76,7 @@ def masked_lm_score(
         for part, part_labels in zip(torch.split(masked.ids, size), torch.split(labels, size * length), strict=True):
             positions = (part_labels != IGNORE_INDEX).nonzero().squeeze(1)
             targets = part_labels[positions].to(device)
-            logits = model.masked(model(part.to(device), rows=positions.to(device))).float()
+            logits = model.mlm_head(model(part.to(device), output_positions=positions.to(device))).float()
             total += F.cross_entropy(logits, targets, reduction="sum").item()
             right += int((logits.argmax(-1) == targets).sum())
             count += len(targets)
@@ -124,7 +124,7 @@ def replaced_token_score(
         for part in torch.split(ids, max(TOKENS // length, 1)):
             masked = masking(part, cpu)
             positions = masked.positions.to(device)
-            logits = model.generator.masked(model.generator(masked.ids.to(device), rows=positions))
+            logits = model.generator.mlm_head(model.generator(masked.ids.to(device), output_positions=positions))
             samples = sample_tokens(logits.cpu(), cpu)  # on the CPU, whose random numbers are the same everywhere
             replaced, is_replaced = replace_tokens(masked.ids, masked.positions, masked.targets, samples)
             discriminator = model.discriminator
@@ -157,7 +157,7 @@ def next_sentence_score(
     model: Any, text: TokenStream, tokenizer: Tokenizer, *, length: int = 128, count: int = 2000, seed: int = 0
 ) -> AccuracyScore:
     """Next-sentence prediction on `count` pairs."""
-    assert model.pooler is not None and model.next is not None
+    assert model.pooler is not None and model.nsp_head is not None
     device = next(model.parameters()).device
     pairs = next_sentence_pairs(text, tokenizer, length=length, count=count, seed=seed)
     total, right = 0.0, 0
@@ -168,7 +168,7 @@ def next_sentence_score(
             batch = collate([ids for ids, _, _ in part], packed=False, padding=tokenizer.pad_token_id or 0).to(device)
             second = torch.tensor([first for _, first, _ in part], device=device)
             segments = (torch.arange(batch.ids.shape[1], device=device) >= second[:, None]).long()
-            logits = model.next(model.pooler(model(batch.ids, batch.layout, segments), batch.layout)).float()
+            logits = model.nsp_head(model.pooler(model(batch.ids, batch.layout, segments), batch.layout)).float()
             targets = torch.tensor([label for _, _, label in part], device=device)
             total += F.cross_entropy(logits, targets, reduction="sum").item()
             right += int((logits.argmax(-1) == targets).sum())

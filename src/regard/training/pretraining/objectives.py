@@ -163,11 +163,11 @@ class MaskedLanguageModeling(PretrainingObjective):
         # Only masked tokens go through the output layer, which is as wide as the vocabulary, and through most of the
         # last layer, together with the first token of each row, which represents the pair.
         rows = masked_positions if labels is None else torch.cat([masked_positions, first_token_indices(ids, layout)])
-        hidden = model(ids, layout, segments, rows=rows)
-        vectors = model.masked.vectors(hidden[: len(masked_positions)])
-        losses = {"words": token_loss(vectors, model.masked.weight, model.masked.bias, targets)}
+        hidden = model(ids, layout, segments, output_positions=rows)
+        vectors = model.mlm_head.vectors(hidden[: len(masked_positions)])
+        losses = {"mlm": token_loss(vectors, model.mlm_head.weight, model.mlm_head.bias, targets)}
         if labels is not None:
-            losses["pairs"] = mean_loss(model.next(model.pooler.vectors(hidden[len(masked_positions) :])), labels)
+            losses["nsp"] = mean_loss(model.nsp_head(model.pooler.vectors(hidden[len(masked_positions) :])), labels)
         return losses | {"loss": torch.stack(list(losses.values())).sum()}
 
     def _layout(self, ids: Tensor, starts: Tensor | None, positions: Tensor | None) -> Layout:
@@ -181,9 +181,9 @@ class MaskedLanguageModeling(PretrainingObjective):
     def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
         length, text, tokenizer = config.data.max_length, dataset.held_out, dataset.tokenizer
         masking = masking_for(tokenizer, rate=config.objective.mlm_probability, replace=(1.0, 0.0, 0.0))
-        scores = {"words": asdict(evaluate.masked_lm_score(model, masking, text, tokenizer, length=length))}
+        scores = {"mlm": asdict(evaluate.masked_lm_score(model, masking, text, tokenizer, length=length))}
         if config.objective.sentence_pairs == "next":
-            scores["pairs"] = asdict(evaluate.next_sentence_score(model, text, tokenizer, length=length))
+            scores["nsp"] = asdict(evaluate.next_sentence_score(model, text, tokenizer, length=length))
         return scores
 
     @staticmethod
@@ -234,16 +234,16 @@ class ReplacedTokenDetection(MaskedLanguageModeling):
     ) -> dict[str, Tensor]:
         layout = self._layout(ids, starts, positions)
         generator, discriminator = self.model.generator, self.model.discriminator
-        vectors = generator.masked.vectors(generator(ids, layout, segments, rows=masked_positions))
-        words = token_loss(vectors, generator.masked.weight, generator.masked.bias, targets)
+        vectors = generator.mlm_head.vectors(generator(ids, layout, segments, output_positions=masked_positions))
+        words = token_loss(vectors, generator.mlm_head.weight, generator.mlm_head.bias, targets)
         with torch.no_grad():
-            weight, bias = generator.masked.weight, generator.masked.bias
+            weight, bias = generator.mlm_head.weight, generator.mlm_head.bias
             logits = (F.linear(part, weight, bias) for part in split_rows(vectors, len(weight)))
             samples = torch.cat([evaluate.sample_tokens(part) for part in logits])
         replaced, is_replaced = evaluate.replace_tokens(ids, masked_positions, targets, samples)
         found = discriminator.discriminator(discriminator(replaced, layout, segments))
         replacements = F.binary_cross_entropy_with_logits(found.float(), is_replaced.float())
-        return {"words": words, "replaced": replacements, "loss": words + DISCRIMINATOR_WEIGHT * replacements}
+        return {"mlm": words, "replaced": replacements, "loss": words + DISCRIMINATOR_WEIGHT * replacements}
 
     @staticmethod
     def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
@@ -251,7 +251,7 @@ class ReplacedTokenDetection(MaskedLanguageModeling):
         masking = masking_for(tokenizer, rate=config.objective.mlm_probability, replace=(1.0, 0.0, 0.0))
         words = evaluate.masked_lm_score(model.generator, masking, text, tokenizer, length=length)
         replaced = evaluate.replaced_token_score(model, masking, text, tokenizer, length=length)
-        return {"words": asdict(words), "replaced": asdict(replaced)}
+        return {"mlm": asdict(words), "replaced": asdict(replaced)}
 
     @staticmethod
     def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
@@ -286,11 +286,11 @@ class CausalLanguageModeling(PretrainingObjective):
     def forward(self, ids: Tensor, targets: Tensor) -> dict[str, Tensor]:
         model: Any = self.model
         loss = token_loss(model(ids).flatten(0, 1), model.embedding.tokens.weight, None, targets.flatten())
-        return {"words": loss, "loss": loss}
+        return {"lm": loss, "loss": loss}
 
     @staticmethod
     def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
-        return {"words": evaluate.next_token_score(model, dataset.held_out, length=config.data.max_length).to_dict()}
+        return {"lm": evaluate.next_token_score(model, dataset.held_out, length=config.data.max_length).to_dict()}
 
     @staticmethod
     def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:

@@ -23,6 +23,7 @@ from regard.render.result import Result, Table
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
 from regard.training.events import Evaluated, Events, Finished, PretrainingPlan, describe_scores
 from regard.training.loop import StepProgress, TimeProgress, derive_seed, enable_gradient_checkpointing, train
+from regard.training.old_trainer import Trainer
 from regard.training.optimizer import build_optimizers
 from regard.training.parallel import ShardedModel, blank_copy, choose_parallel, replicate
 from regard.training.pretraining.build import new_model, pretrained_model
@@ -31,7 +32,6 @@ from regard.training.pretraining.objectives import PretrainingDataset, objective
 from regard.training.pretraining.plan import expected_loss, peak_flops, seconds_per_step
 from regard.training.settings import learning_rate_factor, parse_budget, parse_interval
 from regard.training.stopping import Stop
-from regard.training.trainer import Trainer
 from regard.training.world import World
 from regard.wording import duration
 

@@ -1,4 +1,5 @@
-// The predictions at every position before and after: in the text, and one position in full. And what the route selects.
+// The predictions at every position before and after: in the text, and one position in full. And what the route
+// selects.
 import { inStudio } from "../../api";
 import { DataTable, Select } from "../../components";
 import { layerNumbers, percent, range } from "../../format";
@@ -30,16 +31,28 @@ export function Positions({ payload }: { payload: AblationPayload }) {
       <h2 id="ablation-predictions">Predictions</h2>
       {payload.modes.length > 1 && (
         <div class="choices">
-          {inStudio() && <Select label="Predict" options={options} value={payload.at} onSelect={(at) => setParameters({ text: payload.texts[0] ?? "", at, place: "" })} />}
+          {inStudio() && (
+            <Select
+              label="Predict"
+              options={options}
+              value={payload.at}
+              onSelect={(at) => setParameters({ text: payload.texts[0] ?? "", at, place: "" })}
+            />
+          )}
           <span class="muted">{ways[payload.at]?.[1]}</span>
         </div>
       )}
       {payload.effects.length > 1 && payload.model.problem_type !== "regression" && !intact && (
         <p class="ablation-sum">
-          The prediction changes at {changed} of {shown.filter(Boolean).length} {payload.positions.length ? "tokens" : "positions"}.
+          The prediction changes at {changed} of {shown.filter(Boolean).length}{" "}
+          {payload.positions.length ? "tokens" : "positions"}.
         </p>
       )}
-      {payload.positions.length ? <TokenButtons payload={payload} shown={shown} selected={selected} intact={intact} /> : <PositionButtons payload={payload} selected={selected} />}
+      {payload.positions.length ? (
+        <TokenButtons payload={payload} shown={shown} selected={selected} intact={intact} />
+      ) : (
+        <PositionButtons payload={payload} selected={selected} />
+      )}
       <PositionDetails payload={payload} one={shown[selected]} intact={intact} />
     </section>
   );
@@ -68,7 +81,12 @@ function TokenButtons({ payload, shown, selected, intact }: TokenButtonsProps) {
         {tokens.map((token, spot) => {
           const at = payload.positions.indexOf(spot);
           const one = shown[at];
-          if (!one) return <li key={spot} class={payload.special[spot] ? "ablation-plain ablation-special" : "ablation-plain"}>{token}</li>;
+          if (!one)
+            return (
+              <li key={spot} class={payload.special[spot] ? "ablation-plain ablation-special" : "ablation-plain"}>
+                {token}
+              </li>
+            );
           return (
             <li key={spot}>
               <button
@@ -90,7 +108,8 @@ function TokenButtons({ payload, shown, selected, intact }: TokenButtonsProps) {
       <p class="muted ablation-note">
         {intact
           ? "Below each token: the most probable prediction."
-          : `Below each token: the most probable prediction before and after; bold if it changes. The color is the ${payload.sweep.measure}, full at ${fullStrength(payload).toPrecision(1)} ${unit(payload)}.`}
+          : "Below each token: the most probable prediction before and after; bold if it changes. The color is the " +
+            `${payload.sweep.measure}, full at ${fullStrength(payload).toPrecision(1)} ${unit(payload)}.`}
       </p>
     </>
   );
@@ -102,7 +121,12 @@ function PositionButtons({ payload, selected }: { payload: AblationPayload; sele
     <div class="choices">
       <span class="group" role="group" aria-label="Position">
         {payload.effects.map((effect, at) => (
-          <button key={at} type="button" aria-pressed={at === selected} onClick={() => setParameters({ place: String(at) })}>
+          <button
+            key={at}
+            type="button"
+            aria-pressed={at === selected}
+            onClick={() => setParameters({ place: String(at) })}
+          >
             {effect.target}
           </button>
         ))}
@@ -111,12 +135,26 @@ function PositionButtons({ payload, selected }: { payload: AblationPayload; sele
   );
 }
 
-function PositionDetails({ payload, one, intact }: { payload: AblationPayload; one: ShownEffect | undefined; intact: boolean }) {
+function PositionDetails({
+  payload,
+  one,
+  intact,
+}: {
+  payload: AblationPayload;
+  one: ShownEffect | undefined;
+  intact: boolean;
+}) {
   if (!one) return <p class="muted">This token was not part of the sweep over single heads.</p>;
   const { effect, before, after } = one;
   const isValue = payload.model.problem_type === "regression";
-  const measures = `${formatStrength(one.strength)} ${unit(payload)}` + (effect && !isValue ? `, distance ${effect.distance.toFixed(3)}` : "");
-  const verdict = isValue ? "" : before === after ? `${before} stays the most probable; ` : `${before} becomes ${after}; `;
+  const measures =
+    `${formatStrength(one.strength)} ${unit(payload)}` +
+    (effect && !isValue ? `, distance ${effect.distance.toFixed(3)}` : "");
+  const verdict = isValue
+    ? ""
+    : before === after
+      ? `${before} stays the most probable; `
+      : `${before} becomes ${after}; `;
   const name = payload.positions.length ? one.target.replace(/^\d+ /, "") : one.target;
   return (
     <div class="ablation-one">
@@ -129,15 +167,28 @@ function PositionDetails({ payload, one, intact }: { payload: AblationPayload; o
           </span>
         )}
       </h3>
-      {effect && (intact ? <ChangeTable payload={payload} title="" changes={effect.likeliest} intact /> : <ChangeTables payload={payload} effect={effect} />)}
+      {effect &&
+        (intact ? (
+          <ChangeTable payload={payload} title="" changes={effect.likeliest} intact />
+        ) : (
+          <ChangeTables payload={payload} effect={effect} />
+        ))}
     </div>
   );
 }
 
-function ChangeTables({ payload, effect: { likeliest, successors, changes } }: { payload: AblationPayload; effect: AblationEffect }) {
+function ChangeTables({
+  payload,
+  effect: { likeliest, successors, changes },
+}: {
+  payload: AblationPayload;
+  effect: AblationEffect;
+}) {
   const outputs = new Set([...likeliest, ...successors, ...changes].map((one) => one.output));
   const single = likeliest.length <= 2 || outputs.size === likeliest.length;
-  const tables = single ? { "": likeliest } : { "Most probable before": likeliest, "Most probable after": successors, "Largest changes": changes };
+  const tables = single
+    ? { "": likeliest }
+    : { "Most probable before": likeliest, "Most probable after": successors, "Largest changes": changes };
   return (
     <div class="ablation-columns">
       {Object.entries(tables).map(([title, rows]) => (
@@ -176,7 +227,10 @@ function ChangeTable({ payload, title, changes, intact = false }: ChangeTablePro
     <DataTable
       class="data-table ablation-table ablation-changes"
       caption={title}
-      headers={[task === "fill" || task === "next" ? "word" : bars ? "label" : "value", ...(intact ? [bars ? "probability" : "number"] : columns)]}
+      headers={[
+        task === "fill" || task === "next" ? "word" : bars ? "label" : "value",
+        ...(intact ? [bars ? "probability" : "number"] : columns),
+      ]}
       rows={changes.map((one) => [one.output, ...columns.map((when) => cell(one, when))])}
     />
   );
@@ -193,7 +247,10 @@ export interface Removed {
 /** What is removed: in the studio by the route, which is ahead of the result; in an exported page by the payload. */
 export function removedAt(payload: AblationPayload, { parameters }: Route): Removed {
   if (!inStudio() || !("text" in parameters)) {
-    return { heads: new Set(payload.heads.map(([layer, head]) => `${layer}.${head}`)), layers: new Set(payload.layers) };
+    return {
+      heads: new Set(payload.heads.map(([layer, head]) => `${layer}.${head}`)),
+      layers: new Set(payload.layers),
+    };
   }
   const { num_layers: depth, num_heads: heads } = payload.model;
   const numberOf = (layer: string) => (Number(layer) < 0 ? depth + 1 : 0) + Number(layer);
@@ -201,7 +258,8 @@ export function removedAt(payload: AblationPayload, { parameters }: Route): Remo
   for (const name of (parameters["heads"] ?? "").split(",")) {
     const [layer, head] = name.trim().split(".");
     if (!layer || !head) continue;
-    for (const i of layer === "*" ? layerNumbers(depth) : [numberOf(layer)]) for (const j of head === "*" ? range(heads) : [Number(head)]) removed.add(`${i}.${j}`);
+    for (const i of layer === "*" ? layerNumbers(depth) : [numberOf(layer)])
+      for (const j of head === "*" ? range(heads) : [Number(head)]) removed.add(`${i}.${j}`);
   }
   const layers = (parameters["layers"] ?? "").split(",").filter((name) => name.trim());
   return { heads: removed, layers: new Set(layers.map(numberOf)) };
@@ -224,7 +282,12 @@ export function toggleLayer(payload: AblationPayload, removed: Removed, layer: n
 export function setRemoved(payload: AblationPayload, heads: ReadonlySet<string>, layers: ReadonlySet<number>): void {
   // With the text: a route with some arguments must have all.
   const [text = "", second = ""] = payload.texts;
-  setParameters({ text, text_b: second, heads: headNames(payload, heads), layers: [...layers].sort((a, b) => a - b).join(",") });
+  setParameters({
+    text,
+    text_b: second,
+    heads: headNames(payload, heads),
+    layers: [...layers].sort((a, b) => a - b).join(","),
+  });
 }
 
 export function headNames({ model }: AblationPayload, heads: ReadonlySet<string>): string {
@@ -238,7 +301,9 @@ export function headNames({ model }: AblationPayload, heads: ReadonlySet<string>
 
 /** What is removed in words, or "". */
 export function describeRemoved(payload: AblationPayload, { heads, layers }: Removed): string {
-  return [heads.size && `heads ${headNames(payload, heads)}`, layers.size && `layers ${[...layers].join(",")}`].filter(Boolean).join(" and ");
+  return [heads.size && `heads ${headNames(payload, heads)}`, layers.size && `layers ${[...layers].join(",")}`]
+    .filter(Boolean)
+    .join(" and ");
 }
 
 /** The head whose removal alone is shown; only in an exported page, which has no server to remove others. */
@@ -266,14 +331,21 @@ export function shownEffects(payload: AblationPayload, route: Route): readonly (
     const { target, before } = effect;
     if (!single) return { target, before, after: effect.after, strength: effect.strength, effect };
     const at = payload.sweep.targets.indexOf(target);
-    return at < 0 ? undefined : { target, before, after: single.after[at] ?? "", strength: single.strengths[at] ?? 0, effect: undefined };
+    return at < 0
+      ? undefined
+      : { target, before, after: single.after[at] ?? "", strength: single.strengths[at] ?? 0, effect: undefined };
   });
 }
 
 /** The position shown in full: by default the one that changed most. */
 export function selectedPosition(payload: AblationPayload, route: Route): number {
   const strengths = shownEffects(payload, route).map((one) => one?.strength ?? -1);
-  return integerParameter(route.parameters, "place", payload.effects.length, Math.max(0, strengths.indexOf(Math.max(...strengths))));
+  return integerParameter(
+    route.parameters,
+    "place",
+    payload.effects.length,
+    Math.max(0, strengths.indexOf(Math.max(...strengths))),
+  );
 }
 
 const FULL = 2; // nats with the full color
@@ -286,17 +358,21 @@ export function strongest({ sweep }: AblationPayload): number {
 
 /** The strength with the full color in the text. */
 export function fullStrength(payload: AblationPayload): number {
-  return payload.sweep.measure === "divergence" ? FULL : Math.max(strongest(payload), ...payload.effects.map((effect) => effect.strength));
+  return payload.sweep.measure === "divergence"
+    ? FULL
+    : Math.max(strongest(payload), ...payload.effects.map((effect) => effect.strength));
 }
 
 /** Color from 0 to 1 of an effect in the text: small ones stay visible, and two ablations are comparable. */
-export const textColor = (payload: AblationPayload, strength: number) => Math.min(1, Math.sqrt(strength / fullStrength(payload)));
+export const textColor = (payload: AblationPayload, strength: number) =>
+  Math.min(1, Math.sqrt(strength / fullStrength(payload)));
 
 /** Color from 0 to 1 of a head, relative to the strongest one. */
 export const headColor = (payload: AblationPayload, strength: number) => Math.sqrt(strength / strongest(payload));
 
 export function formatOutput(payload: AblationPayload, value: number): string {
-  return payload.model.problem_type === "regression" ? (Number(value.toFixed(3)) || 0).toFixed(3) : percent(value); // no −0.000
+  // no −0.000
+  return payload.model.problem_type === "regression" ? (Number(value.toFixed(3)) || 0).toFixed(3) : percent(value);
 }
 
 export function formatStrength(value: number): string {

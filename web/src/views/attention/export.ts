@@ -1,14 +1,24 @@
 // Exports of the attention view: a picture and a table of what is selected.
 import { largestMagnitude, layerNumbers, range, round, truncate } from "../../format";
+import { drawVector } from "../../heat_map";
 import { outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
-import { drawVector } from "../../heat_map";
 import type { Drawing, Table } from "../../view";
-import { aboutRange } from "./legend";
-import { drawLines, drawPatches, focusOf, headColor, headDash, legendWarning, type LineGeometry, sizeOf, tokenColumns } from "./lines";
 import { drawHeatMap, gridSize, heatMapLayout, mapTitle } from "./grid";
-import { computeWeights } from "./neuron";
+import { aboutRange } from "./legend";
+import {
+  drawLines,
+  drawPatches,
+  focusOf,
+  headColor,
+  headDash,
+  type LineGeometry,
+  legendWarning,
+  sizeOf,
+  tokenColumns,
+} from "./lines";
 import type { Selection } from "./maps";
+import { computeWeights } from "./neuron";
 
 const [WIDTH, MARGIN, HEADING, ROW] = [720, 16, 34, 20];
 const [ENTRY, LEGEND] = [43, 18]; // width of a legend entry, height of a legend row
@@ -32,7 +42,11 @@ export function table(selection: Selection): Table {
       const map = maps.weights(layer, head, selection);
       const weight = (i: number, j: number) => map[i * columns.labels.length + j]!;
       return rows.labels.flatMap((row, i) =>
-        columns.labels.flatMap((column, j) => (weight(i, j) < threshold ? [] : [[kind, layer, source === "heads" ? head : "", i, row, j, column, round(weight(i, j), 4)]])),
+        columns.labels.flatMap((column, j) =>
+          weight(i, j) < threshold
+            ? []
+            : [[kind, layer, source === "heads" ? head : "", i, row, j, column, round(weight(i, j), 4)]],
+        ),
       );
     }),
   };
@@ -43,8 +57,22 @@ function neuronTable(selection: Selection): Table {
   const dimensions = range(query.length);
   const numbers = (values: Float32Array) => Array.from(values, (value) => round(value, 4));
   return {
-    headers: ["column", "column_token", "score", "softmax", ...dimensions.map((d) => `k_${d}`), ...dimensions.map((d) => `qk_${d}`)],
-    rows: selection.columns.labels.map((label, j) => [j, label, score(scores[j]!), round(weights[j]!, 4), ...numbers(keys[j]!), ...numbers(products[j]!)]),
+    headers: [
+      "column",
+      "column_token",
+      "score",
+      "softmax",
+      ...dimensions.map((d) => `k_${d}`),
+      ...dimensions.map((d) => `qk_${d}`),
+    ],
+    rows: selection.columns.labels.map((label, j) => [
+      j,
+      label,
+      score(scores[j]!),
+      round(weights[j]!, 4),
+      ...numbers(keys[j]!),
+      ...numbers(products[j]!),
+    ]),
   };
 }
 
@@ -53,7 +81,11 @@ const score = (value: number) => (Number.isFinite(value) ? round(value, 3) : "ma
 function heading({ source, layer, heads, maps }: Selection): string {
   if (source === "flow") return "Attention flow";
   if (source === "rollout") return `Attention rollout to layer ${layer}`;
-  if (source !== "heads") return `${maps.raw.kind} attention, layer ${layer}, ${source === "mean" ? "mean of all heads" : "maximum over heads"}`;
+  if (source !== "heads")
+    return (
+      `${maps.raw.kind} attention, layer ${layer}, ` +
+      `${source === "mean" ? "mean of all heads" : "maximum over heads"}`
+    );
   const which = heads.length === maps.heads ? "all heads" : `head${heads.length > 1 ? "s" : ""} ${heads.join(", ")}`;
   return `${maps.raw.kind} attention, layer ${layer}, ${which}`;
 }
@@ -65,11 +97,18 @@ function linesDrawing(selection: Selection): Drawing {
   const top = HEADING + (legend.length + (warning ? 1 : 0)) * LEGEND;
   const label = (text: string) => truncate(text, 24);
   const longest = (labels: readonly string[]) => CHARACTER * Math.max(...labels.map((one) => [...label(one)].length));
-  const [left, places] = [MARGIN + longest(rows.labels) + 8, tokenColumns(rows.labels.map(label), columns.labels.map(label))];
+  const [left, places] = [
+    MARGIN + longest(rows.labels) + 8,
+    tokenColumns(rows.labels.map(label), columns.labels.map(label)),
+  ];
   const right = left + 260;
   const middle = (index: number) => top + (index + 0.5) * ROW;
   const geometry: LineGeometry = across
-    ? { down: true, row: (i) => [MARGIN + places[i]!.center, top + ROW], column: (j) => [MARGIN + places[j]!.center, top + ROW + ACROSS] }
+    ? {
+        down: true,
+        row: (i) => [MARGIN + places[i]!.center, top + ROW],
+        column: (j) => [MARGIN + places[j]!.center, top + ROW + ACROSS],
+      }
     : { down: false, row: (i) => [left, middle(i)], column: (j) => [right, middle(j)] };
   const bold = (side: "row" | "column", index: number) => locked?.side === side && locked.index === index;
   const bottom = across ? top + 2 * ROW + ACROSS : top + Math.max(rows.labels.length, columns.labels.length) * ROW;
@@ -89,14 +128,20 @@ function linesDrawing(selection: Selection): Drawing {
       painter.text(warning, MARGIN, top - LEGEND, { size: 11, color: muted });
       drawLines(painter, selection, locked, geometry);
       rows.labels.forEach((text, i) => {
-        if (across) painter.text(label(text), geometry.row(i)[0], top + ROW / 2, { align: "center", bold: bold("row", i) });
+        if (across)
+          painter.text(label(text), geometry.row(i)[0], top + ROW / 2, { align: "center", bold: bold("row", i) });
         else painter.text(label(text), left - 8, middle(i), { align: "right", bold: bold("row", i) });
       });
       columns.labels.forEach((text, j) => {
-        if (across) painter.text(label(text), geometry.column(j)[0], top + 1.5 * ROW + ACROSS, { align: "center", bold: bold("column", j) });
+        if (across)
+          painter.text(label(text), geometry.column(j)[0], top + 1.5 * ROW + ACROSS, {
+            align: "center",
+            bold: bold("column", j),
+          });
         else painter.text(label(text), right + 8, middle(j), { bold: bold("column", j) });
       });
-      if (selection.source !== "heads" || selection.threshold) painter.text(aboutRange(selection), MARGIN, bottom + LEGEND - 2, { size: 11, color: muted });
+      if (selection.source !== "heads" || selection.threshold)
+        painter.text(aboutRange(selection), MARGIN, bottom + LEGEND - 2, { size: 11, color: muted });
     },
   };
 }
@@ -119,27 +164,52 @@ function gridDrawing(selection: Selection): Drawing {
     width: WIDTH,
     height: Math.ceil(below + (image ? sizeOf(image, IMAGE)[1] : layout.height) + MARGIN),
     draw(painter) {
-      painter.text(source === "heads" ? `${maps.raw.kind}: layers down, heads across` : heading(selection), MARGIN, HEADING / 2, { bold: true });
+      painter.text(
+        source === "heads" ? `${maps.raw.kind}: layers down, heads across` : heading(selection),
+        MARGIN,
+        HEADING / 2,
+        { bold: true },
+      );
       for (const row of layerNumbers(layers)) {
         const y = HEADING + 20 + (row - 1) * (size + 4);
-        painter.text(source === "flow" ? "" : String(row), MARGIN + 14, y + size / 2, { align: "right", size: 11, color: muted });
+        painter.text(source === "flow" ? "" : String(row), MARGIN + 14, y + size / 2, {
+          align: "right",
+          size: 11,
+          color: muted,
+        });
         for (const head of range(heads)) {
           const x = MARGIN + 24 + head * (size + 4);
-          if (row === 1 && heads > 1) painter.text(String(head), x + size / 2, HEADING + 8, { align: "center", size: 11, color: muted });
+          if (row === 1 && heads > 1)
+            painter.text(String(head), x + size / 2, HEADING + 8, { align: "center", size: 11, color: muted });
           if (image) {
             drawPatches(painter, { ...selection, layer: row, heads: [head] }, image, size, x, y);
             continue;
           }
-          painter.matrix(maps.thumbnail(row, head, selection, Math.ceil(2 * size), selection.threshold), selection.columns.labels.length, x, y, size, size, accent);
+          painter.matrix(
+            maps.thumbnail(row, head, selection, Math.ceil(2 * size), selection.threshold),
+            selection.columns.labels.length,
+            x,
+            y,
+            size,
+            size,
+            accent,
+          );
           outline(painter, x, y, size, size, rule);
         }
       }
       if (image) {
-        painter.text(`${heading(selection)}: bright where ${selection.rows.labels[focusOf(selection).index]} attends`, MARGIN, below - 18, { bold: true });
+        painter.text(
+          `${heading(selection)}: bright where ${selection.rows.labels[focusOf(selection).index]} attends`,
+          MARGIN,
+          below - 18,
+          { bold: true },
+        );
         drawPatches(painter, selection, image, IMAGE, MARGIN, below);
         return;
       }
-      painter.text(source === "heads" ? mapTitle(selection, layer, selection.heads[0]!) : "", MARGIN, below - 18, { bold: true });
+      painter.text(source === "heads" ? mapTitle(selection, layer, selection.heads[0]!) : "", MARGIN, below - 18, {
+        bold: true,
+      });
       drawHeatMap(painter, selection, selection.heads[0]!, layout, MARGIN, below);
     },
   };
@@ -152,14 +222,19 @@ function neuronDrawing(selection: Selection): Drawing {
   const [labels, strip, gap] = [110, 210, 16];
   const middle = (index: number) => HEADING + 24 + (index + 0.5) * ROW;
   const token = truncate(maps.raw.rows[computed.row]!, 12);
-  const vector = (painter: Painter, values: Float32Array, largest: number, x: number, y: number) => drawVector(painter, values, largest, x, y - ROW / 2 + 2, strip);
+  const vector = (painter: Painter, values: Float32Array, largest: number, x: number, y: number) =>
+    drawVector(painter, values, largest, x, y - ROW / 2 + 2, strip);
   return {
     width: WIDTH,
     height: HEADING + 24 + (columns.labels.length + 1) * ROW + MARGIN,
     draw(painter) {
-      painter.text(`${maps.raw.kind}, layer ${layer}, head ${heads[0]}: weights of ${token}`, MARGIN, HEADING / 2, { bold: true });
+      painter.text(`${maps.raw.kind}, layer ${layer}, head ${heads[0]}: weights of ${token}`, MARGIN, HEADING / 2, {
+        bold: true,
+      });
       const x = [MARGIN + labels, MARGIN + labels + strip + gap, WIDTH - MARGIN - 65, WIDTH - MARGIN] as const;
-      ["q and keys", "q × k", "score", "softmax"].forEach((text, i) => painter.text(text, x[i]!, HEADING + 8, { size: 11, color: muted, align: i < 2 ? "left" : "right" }));
+      ["q and keys", "q × k", "score", "softmax"].forEach((text, i) =>
+        painter.text(text, x[i]!, HEADING + 8, { size: 11, color: muted, align: i < 2 ? "left" : "right" }),
+      );
       painter.text(`q of ${token}`, x[0] - 8, middle(0), { align: "right", bold: true });
       vector(painter, computed.query, largestMagnitude(computed.query), x[0], middle(0));
       const [largestKey, largestProduct] = [largestMagnitude(...computed.keys), largestMagnitude(...computed.products)];

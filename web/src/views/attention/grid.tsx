@@ -1,4 +1,5 @@
-// Model mode: a thumbnail of every head of every layer, and the selected one as a heat map. Also the heat map's drawing.
+// Model mode: a thumbnail of every head of every layer, and the selected one as a heat map. Also the heat map's
+// drawing.
 import { useEffect, useRef } from "preact/hooks";
 import { useWidth } from "../../canvas";
 import { DataTable, Token } from "../../components";
@@ -13,11 +14,17 @@ const MAX_THUMBNAIL = 64;
 const MAX_CELL = 26;
 const MARGIN = 22;
 
-export const gridSize = ({ source, maps }: Selection) => [source === "flow" ? 1 : maps.layers, source === "heads" ? maps.heads : 1] as const;
+export const gridSize = ({ source, maps }: Selection) =>
+  [source === "flow" ? 1 : maps.layers, source === "heads" ? maps.heads : 1] as const;
 
 export function mapTitle({ source }: Selection, layer: number, head: number): string {
   if (source === "heads") return `Layer ${layer}, head ${head}`;
-  return { flow: "Flow", rollout: `Rollout to layer ${layer}`, mean: `Layer ${layer}, mean of all heads`, max: `Layer ${layer}, maximum over heads` }[source];
+  return {
+    flow: "Flow",
+    rollout: `Rollout to layer ${layer}`,
+    mean: `Layer ${layer}, mean of all heads`,
+    max: `Layer ${layer}, maximum over heads`,
+  }[source];
 }
 
 export function Grid({ selection }: { selection: Selection }) {
@@ -32,12 +39,26 @@ export function Grid({ selection }: { selection: Selection }) {
         <DataTable
           class="thumbnails"
           caption={
-            { heads: "Layers down, heads across", flow: "Flow through all layers", rollout: "Rollout, layer by layer", mean: "Mean of the heads, layer by layer", max: "Maximum over the heads, layer by layer" }[source]
+            {
+              heads: "Layers down, heads across",
+              flow: "Flow through all layers",
+              rollout: "Rollout, layer by layer",
+              mean: "Mean of the heads, layer by layer",
+              max: "Maximum over the heads, layer by layer",
+            }[source]
           }
           {...(source === "heads" && { headers: ["", ...range(heads)] })}
           rows={layerNumbers(layers).map((row) => [
             source === "flow" ? "" : row,
-            ...range(heads).map((head) => <Thumbnail selection={selection} layer={row} head={head} size={size} pressed={(row === layer || source === "flow") && head === current} />),
+            ...range(heads).map((head) => (
+              <Thumbnail
+                selection={selection}
+                layer={row}
+                head={head}
+                size={size}
+                pressed={(row === layer || source === "flow") && head === current}
+              />
+            )),
           ])}
         />
       </div>
@@ -66,7 +87,12 @@ function Thumbnail({ selection, layer, head, size, pressed }: ThumbnailProps) {
     const context = canvas.current?.getContext("2d");
     if (!context) return;
     const pixels = size * (devicePixelRatio || 1);
-    const image = raster(maps.thumbnail(layer, head, selection, Math.ceil(pixels), threshold), columns.labels.length, accent, pixels);
+    const image = raster(
+      maps.thumbnail(layer, head, selection, Math.ceil(pixels), threshold),
+      columns.labels.length,
+      accent,
+      pixels,
+    );
     context.canvas.width = context.canvas.height = pixels;
     context.imageSmoothingEnabled = false;
     context.drawImage(image, 0, 0, pixels, pixels);
@@ -86,14 +112,23 @@ function Thumbnail({ selection, layer, head, size, pressed }: ThumbnailProps) {
       tabIndex={pressed ? 0 : -1}
       onClick={() => setParameters({ layer: String(layer), heads: String(head) })}
     >
+      {/* biome-ignore lint/a11y/noAriaHiddenOnFocusable: a canvas without tabIndex takes no focus */}
       <canvas ref={canvas} style={{ width: `${size}px`, height: `${size}px` }} aria-hidden="true" />
     </button>
   );
 }
 
-export const heatMapLayout = ({ rows, columns }: Selection, room: number) => squareLayout(rows.labels, columns.labels, room, MAX_CELL);
+export const heatMapLayout = ({ rows, columns }: Selection, room: number) =>
+  squareLayout(rows.labels, columns.labels, room, MAX_CELL);
 
-export function drawHeatMap(painter: Painter, selection: Selection, head: number, layout: MapLayout, x = 0, y = 0): void {
+export function drawHeatMap(
+  painter: Painter,
+  selection: Selection,
+  head: number,
+  layout: MapLayout,
+  x = 0,
+  y = 0,
+): void {
   const { rows, columns, maps, layer, threshold } = selection;
   const { accent, rule } = colors.get();
   drawLabels(painter, rows.labels, columns.labels, layout, x, y);
@@ -114,7 +149,8 @@ function AttentionHeatMap({ selection, head }: { selection: Selection; head: num
       describe={(cell) =>
         cell ? (
           <>
-            <Token text={rows.labels[cell[0]]} /> attends to <Token text={columns.labels[cell[1]]} />: {maps.weights(layer, head, selection)[cell[0] * columns.labels.length + cell[1]]!.toFixed(3)}
+            <Token text={rows.labels[cell[0]]} /> attends to <Token text={columns.labels[cell[1]]} />:{" "}
+            {maps.weights(layer, head, selection)[cell[0] * columns.labels.length + cell[1]]!.toFixed(3)}
           </>
         ) : (
           "Rows attend to columns. Point at a cell for its weight."

@@ -22,10 +22,15 @@ interface LinesProps {
 
 export function Lines({ selection }: { selection: Selection }) {
   const shades = useShades(selection);
-  return selection.across ? <LinesAcross selection={selection} shades={shades} /> : <LinesDown selection={selection} shades={shades} />;
+  return selection.across ? (
+    <LinesAcross selection={selection} shades={shades} />
+  ) : (
+    <LinesDown selection={selection} shades={shades} />
+  );
 }
 
-const shadesOf = ({ heads, maps, layer, threshold, ...options }: Selection) => heads.map((head) => maps.shades(layer, head, options, threshold));
+const shadesOf = ({ heads, maps, layer, threshold, ...options }: Selection) =>
+  heads.map((head) => maps.shades(layer, head, options, threshold));
 
 /** The weights that are drawn: a change of layer or head can be followed, unless there are too many lines. */
 function useShades(selection: Selection): readonly Float32Array[] {
@@ -37,7 +42,10 @@ function useShades(selection: Selection): readonly Float32Array[] {
     return all;
   }, [shades]);
   const moving = useMotion(joined);
-  return useMemo(() => (moving.length ? shades.map((_, number) => moving.subarray(number * size, (number + 1) * size)) : shades), [shades, moving]);
+  return useMemo(
+    () => (moving.length ? shades.map((_, number) => moving.subarray(number * size, (number + 1) * size)) : shades),
+    [shades, moving],
+  );
 }
 
 /** The token in focus: the one under the pointer, or the locked one; and its weights. */
@@ -45,7 +53,10 @@ function useFocus(selection: Selection) {
   const [pointed, setPointed] = useState<Focus | null>(null);
   const axis = (side: Focus["side"]) => (side === "row" ? selection.rows : selection.columns);
   const focus = pointed && pointed.index < axis(pointed.side).labels.length ? pointed : selection.locked;
-  const weights = useMemo(() => (focus ? focusWeights(selection, focus) : null), [selection, focus?.side, focus?.index]);
+  const weights = useMemo(
+    () => (focus ? focusWeights(selection, focus) : null),
+    [selection, focus?.side, focus?.index],
+  );
   return { focus, weights, setPointed, axis };
 }
 
@@ -73,8 +84,16 @@ function LinesAcross({ selection, shades }: LinesProps) {
   const width = Math.ceil(last.center + last.width / 2);
   const [status, setStatus] = useState("");
   const draw = (painter: Painter) => {
-    const { drawn, omitted } = drawLines(painter, selection, focus, { down: true, row: (i) => [places[i]!.center, 2], column: (j) => [places[j]!.center, ACROSS - 2] }, shades);
-    setStatus(omitted > 0 ? `The ${count(drawn)} strongest lines are drawn; ${count(omitted)} weaker ones are omitted.` : "");
+    const { drawn, omitted } = drawLines(
+      painter,
+      selection,
+      focus,
+      { down: true, row: (i) => [places[i]!.center, 2], column: (j) => [places[j]!.center, ACROSS - 2] },
+      shades,
+    );
+    setStatus(
+      omitted > 0 ? `The ${count(drawn)} strongest lines are drawn; ${count(omitted)} weaker ones are omitted.` : "",
+    );
   };
   const tokens = (side: Focus["side"]) => (
     <Tokens
@@ -92,10 +111,21 @@ function LinesAcross({ selection, shades }: LinesProps) {
   );
   return (
     <div class="split across">
-      <div class="wide" tabIndex={0} role="region" aria-label="Lines between the tokens" onPointerLeave={() => setPointed(null)}>
+      <div
+        class="wide"
+        tabIndex={0}
+        role="region"
+        aria-label="Lines between the tokens"
+        onPointerLeave={() => setPointed(null)}
+      >
         <div style={{ width: `${width}px` }}>
           {tokens("row")}
-          <Canvas width={width} height={ACROSS} inputs={[selection, shades, focus?.side, focus?.index, places]} draw={draw} />
+          <Canvas
+            width={width}
+            height={ACROSS}
+            inputs={[selection, shades, focus?.side, focus?.index, places]}
+            draw={draw}
+          />
           {tokens("column")}
         </div>
         <p class="muted note">{status}</p>
@@ -116,9 +146,19 @@ function LinesDown({ selection, shades }: LinesProps) {
   const middle = (index: number) => index * height + height / 2 - viewport.top;
   const draw = (painter: Painter) => {
     const visible = [Math.floor(viewport.top / height), Math.ceil((viewport.top + viewport.height) / height)] as const;
-    const { drawn, omitted } = drawLines(painter, selection, focus, { down: false, row: (i) => [2, middle(i)], column: (j) => [width - 2, middle(j)], visible }, shades);
+    const { drawn, omitted } = drawLines(
+      painter,
+      selection,
+      focus,
+      { down: false, row: (i) => [2, middle(i)], column: (j) => [width - 2, middle(j)], visible },
+      shades,
+    );
     const where = viewport.height < most * height ? " of the visible part" : "";
-    setStatus(omitted > 0 ? `The ${count(drawn)} strongest lines${where} are drawn; ${count(omitted)} weaker ones are omitted.` : "");
+    setStatus(
+      omitted > 0
+        ? `The ${count(drawn)} strongest lines${where} are drawn; ${count(omitted)} weaker ones are omitted.`
+        : "",
+    );
   };
   const tokens = (side: Focus["side"]) => (
     <Tokens
@@ -140,7 +180,12 @@ function LinesDown({ selection, shades }: LinesProps) {
           {tokens("row")}
           <div ref={element} class="between" style={{ height: `${most * height}px` }}>
             <div style={{ transform: `translateY(${viewport.top}px)` }}>
-              <Canvas width={width} height={viewport.height} inputs={[selection, shades, focus?.side, focus?.index, height, viewport]} draw={draw} />
+              <Canvas
+                width={width}
+                height={viewport.height}
+                inputs={[selection, shades, focus?.side, focus?.index, height, viewport]}
+                draw={draw}
+              />
             </div>
           </div>
           {tokens("column")}
@@ -199,7 +244,8 @@ interface TokensProps {
 function Tokens({ labels, side, height, places, locked, focus, weights, selection, onPoint, onPress }: TokensProps) {
   const color = headColor(selection, 0);
   const shade = shadeOf(selection);
-  const tint = (index: number) => (weights ? Math.round(60 * shade(Math.max(...weights.map((list) => list[index] ?? 0))) ** 0.75) : 0);
+  const tint = (index: number) =>
+    weights ? Math.round(60 * shade(Math.max(...weights.map((list) => list[index] ?? 0))) ** 0.75) : 0;
   const size = (index: number) => (places ? { width: `${places[index]!.width}px` } : {});
   // A long text has a thousand tokens: they are rendered again only when they change.
   return useMemo(
@@ -247,7 +293,10 @@ export function WeightsPanel({ selection, focus, weights }: Props) {
   if (!focus || !weights) {
     return (
       <aside class="weights-panel">
-        <p class="muted">Point at a token to see what it attends to, or what attends to it. Press it to lock it; then the arrow keys change layer and head.</p>
+        <p class="muted">
+          Point at a token to see what it attends to, or what attends to it. Press it to lock it; then the arrow keys
+          change layer and head.
+        </p>
       </aside>
     );
   }
@@ -260,13 +309,24 @@ export function WeightsPanel({ selection, focus, weights }: Props) {
   const headers = heads.map((head, number) => (
     <>
       <span class="swatch" style={{ backgroundImage: headStrip(selection, number) }} />
-      {source === "mean" || source === "max" ? `${source} of heads` : source !== "heads" ? source : heads.length > 3 ? <span aria-label={`head ${head}`}>{head}</span> : `head ${head}`}
+      {source === "mean" || source === "max" ? (
+        `${source} of heads`
+      ) : source !== "heads" ? (
+        source
+      ) : heads.length > 3 ? (
+        <span aria-label={`head ${head}`}>{head}</span>
+      ) : (
+        `head ${head}`
+      )}
     </>
   ));
   const cells = (index: number) =>
     weights.map((list, number) => (
       <>
-        <span class="bar" style={{ width: `${100 * shade(list[index]!)}%`, backgroundImage: headStrip(selection, number) }} />
+        <span
+          class="bar"
+          style={{ width: `${100 * shade(list[index]!)}%`, backgroundImage: headStrip(selection, number) }}
+        />
         {list[index]!.toFixed(3)}
       </>
     ));
@@ -282,8 +342,16 @@ export function WeightsPanel({ selection, focus, weights }: Props) {
         rows={order.map((index) => [other[index], ...cells(index)])}
         rowProps={(row) => ({ "data-index": order[row] })}
       />
-      {above.length > MAX_ROWS && <p class="muted note">The {MAX_ROWS} largest of {above.length}; CSV and JSON contain all.</p>}
-      {above.length < other.length && <p class="muted note">{count(other.length - above.length)} below {threshold} are not shown.</p>}
+      {above.length > MAX_ROWS && (
+        <p class="muted note">
+          The {MAX_ROWS} largest of {above.length}; CSV and JSON contain all.
+        </p>
+      )}
+      {above.length < other.length && (
+        <p class="muted note">
+          {count(other.length - above.length)} below {threshold} are not shown.
+        </p>
+      )}
     </aside>
   );
 }
@@ -323,20 +391,33 @@ export function headStrip(selection: Selection, number: number): string {
 /** A warning if color and dash do not distinguish all selected heads. */
 export function legendWarning({ heads }: Selection): string {
   const styles = new Set(heads.map((head) => head % SERIES));
-  return styles.size < heads.length ? `Heads ${SERIES} apart have the same color and dash: select fewer heads to distinguish them.` : "";
+  return styles.size < heads.length
+    ? `Heads ${SERIES} apart have the same color and dash: select fewer heads to distinguish them.`
+    : "";
 }
 
 function several(selection: Selection): boolean {
   return selection.source === "heads" && selection.heads.length > 1;
 }
 
-/** Draws the lines of the selected heads, or only those of the token in focus; returns how many were drawn and omitted. */
-export function drawLines(painter: Painter, selection: Selection, focus: Focus | null, geometry: LineGeometry, maps: readonly Float32Array[] = shadesOf(selection)): { readonly drawn: number; readonly omitted: number } {
+/**
+ * Draws the lines of the selected heads, or only those of the token in focus; returns how many were drawn and omitted.
+ */
+export function drawLines(
+  painter: Painter,
+  selection: Selection,
+  focus: Focus | null,
+  geometry: LineGeometry,
+  maps: readonly Float32Array[] = shadesOf(selection),
+): { readonly drawn: number; readonly omitted: number } {
   const counts = new Uint32Array(256);
   visit(selection, focus, geometry.visible, (row, column) => {
     for (const map of maps) counts[Math.floor(map[row + column]! * 255)]!++;
   });
-  const threshold = lowestStep(counts, Math.max(selection.rows.labels.length, selection.columns.labels.length) < LONG ? MAX_LINES : MAX_LINES_LONG);
+  const threshold = lowestStep(
+    counts,
+    Math.max(selection.rows.labels.length, selection.columns.labels.length) < LONG ? MAX_LINES : MAX_LINES_LONG,
+  );
   const total = counts.reduce((sum, count, step) => (step ? sum + count : sum), 0);
   const buckets = new Map<number, number[]>();
   let drawn = 0;
@@ -357,13 +438,25 @@ export function drawLines(painter: Painter, selection: Selection, focus: Focus |
   for (const [bucket, list] of order) {
     const opacity = (bucket % (STEPS + 1)) / STEPS;
     const head = Math.floor(bucket / (STEPS + 1));
-    painter.lines(list, headColor(selection, head), opacity, drawn <= MAX_CURVES && (geometry.down ? "down" : true), 1 + opacity, headDash(selection, head));
+    painter.lines(
+      list,
+      headColor(selection, head),
+      opacity,
+      drawn <= MAX_CURVES && (geometry.down ? "down" : true),
+      1 + opacity,
+      headDash(selection, head),
+    );
   }
   return { drawn, omitted: total - drawn };
 }
 
 /** Calls `cell` for each cell whose line may be visible, with its row times the number of columns, and its column. */
-function visit(selection: Selection, focus: Focus | null, visible: LineGeometry["visible"], cell: (row: number, column: number) => void): void {
+function visit(
+  selection: Selection,
+  focus: Focus | null,
+  visible: LineGeometry["visible"],
+  cell: (row: number, column: number) => void,
+): void {
   const [down, across] = [selection.rows.labels.length, selection.columns.labels.length];
   const [top, bottom] = visible ?? [0, Math.max(down, across)];
   const [first, last] = focus?.side === "row" ? [focus.index, focus.index] : [0, down - 1];
@@ -401,13 +494,16 @@ const MAX_WIDTH = 520;
 export const focusOf = ({ locked }: Selection): Focus => (locked?.side === "row" ? locked : { side: "row", index: 0 });
 
 /** The number of tokens before the patches, such as [CLS]. */
-const specialTokens = ({ columns }: Selection, { grid: [down, across] }: PatchImage) => columns.labels.length - down * across;
+const specialTokens = ({ columns }: Selection, { grid: [down, across] }: PatchImage) =>
+  columns.labels.length - down * across;
 
 /** The largest weight of each patch among the selected heads. */
 function patchWeights(selection: Selection, image: PatchImage): number[] {
   const weights = focusWeights(selection, focusOf(selection));
   const special = specialTokens(selection, image);
-  return range(image.grid[0] * image.grid[1]).map((patch) => Math.max(...weights.map((list) => list[special + patch]!)));
+  return range(image.grid[0] * image.grid[1]).map((patch) =>
+    Math.max(...weights.map((list) => list[special + patch]!)),
+  );
 }
 
 /** Width and height of an image whose longer side has this length; patches are square. */
@@ -417,15 +513,25 @@ export function sizeOf({ grid: [down, across] }: PatchImage, side: number): read
 }
 
 /** The image, bright where weights are large; the query patch has a border. */
-export function drawPatches(painter: Painter, selection: Selection, image: PatchImage, side: number, x = 0, y = 0): void {
+export function drawPatches(
+  painter: Painter,
+  selection: Selection,
+  image: PatchImage,
+  side: number,
+  x = 0,
+  y = 0,
+): void {
   const [width, height] = sizeOf(image, side);
   const [down, across] = image.grid;
   const [patchWidth, patchHeight] = [width / across, height / down];
-  const corner = (patch: number) => [x + (patch % across) * patchWidth, y + Math.floor(patch / across) * patchHeight] as const;
+  const corner = (patch: number) =>
+    [x + (patch % across) * patchWidth, y + Math.floor(patch / across) * patchHeight] as const;
   const patches = patchWeights(selection, image);
   const largest = Math.max(1e-9, ...patches);
   painter.image(image.source, x, y, width, height);
-  patches.forEach((weight, patch) => painter.rect(...corner(patch), patchWidth, patchHeight, "#000000", 0.8 * (1 - Math.sqrt(weight / largest))));
+  patches.forEach((weight, patch) =>
+    painter.rect(...corner(patch), patchWidth, patchHeight, "#000000", 0.8 * (1 - Math.sqrt(weight / largest))),
+  );
   const query = focusOf(selection).index - specialTokens(selection, image);
   if (query >= 0) outline(painter, ...corner(query), patchWidth, patchHeight, colors.get().other, 1, 3);
 }
@@ -441,7 +547,9 @@ export function ImageMode({ selection, image }: { selection: Selection; image: P
   const select = (index: number) => setLock({ side: "row", index }, selection);
   const press = (event: MouseEvent) => {
     const pointer = pointerIn(event);
-    select(specialTokens(selection, image) + Math.floor(pointer.down * down) * across + Math.floor(pointer.across * across));
+    select(
+      specialTokens(selection, image) + Math.floor(pointer.down * down) * across + Math.floor(pointer.across * across),
+    );
   };
   return (
     <div class="split">
@@ -455,8 +563,15 @@ export function ImageMode({ selection, image }: { selection: Selection; image: P
           draw={(painter) => drawPatches(painter, selection, image, side)}
         />
         <div class="choices">
-          <Select label="Query patch" options={Object.fromEntries(selection.rows.labels.entries())} value={focus.index} onSelect={(index) => select(Number(index))} />
-          <span class="muted">Bright patches have large weights; largest {Math.max(...patchWeights(selection, image)).toFixed(3)}.</span>
+          <Select
+            label="Query patch"
+            options={Object.fromEntries(selection.rows.labels.entries())}
+            value={focus.index}
+            onSelect={(index) => select(Number(index))}
+          />
+          <span class="muted">
+            Bright patches have large weights; largest {Math.max(...patchWeights(selection, image)).toFixed(3)}.
+          </span>
         </div>
       </div>
       <WeightsPanel selection={selection} focus={focus} weights={focusWeights(selection, focus)} />

@@ -1,5 +1,6 @@
-// Attention maps as numbers: of one head, the mean or maximum over heads, rolled out over layers, or as flow; by subwords or
-// words; with or without special tokens; of all tokens or from one segment to another. And what the route selects.
+// Attention maps as numbers: of one head, the mean or maximum over heads, rolled out over layers, or as flow; by
+// subwords or words; with or without special tokens; of all tokens or from one segment to another. And what the route
+// selects.
 import { bytes, halves } from "../../binary";
 import { integerParameter, layerParameter, type Route, setParameters } from "../../route";
 import type { AttentionView, MapView } from "../../types";
@@ -59,7 +60,12 @@ export class AttentionMaps {
   }
 
   get sources(): readonly Source[] {
-    return ["heads", ...(this.heads > 1 ? (["mean", "max"] as const) : []), ...(this.rollout ? (["rollout"] as const) : []), ...(this.flow ? (["flow"] as const) : [])];
+    return [
+      "heads",
+      ...(this.heads > 1 ? (["mean", "max"] as const) : []),
+      ...(this.rollout ? (["rollout"] as const) : []),
+      ...(this.flow ? (["flow"] as const) : []),
+    ];
   }
 
   /** Whether queries and keys are available. */
@@ -75,12 +81,16 @@ export class AttentionMaps {
 
   rows({ level, pair, hidesSpecial }: MapOptions): Axis {
     const { rows, row_words, row_segments, row_special } = this.raw;
-    return this.axis(`rows ${level} ${pair[0]} ${hidesSpecial}`, () => makeAxis(rows, row_words, row_segments, level, segmentOf(pair, 0), hidesSpecial ? row_special : []));
+    return this.axis(`rows ${level} ${pair[0]} ${hidesSpecial}`, () =>
+      makeAxis(rows, row_words, row_segments, level, segmentOf(pair, 0), hidesSpecial ? row_special : []),
+    );
   }
 
   columns({ level, pair, hidesSpecial }: MapOptions): Axis {
     const { columns, column_words, column_segments, column_special } = this.raw;
-    return this.axis(`columns ${level} ${pair[1]} ${hidesSpecial}`, () => makeAxis(columns, column_words, column_segments, level, segmentOf(pair, 1), hidesSpecial ? column_special : []));
+    return this.axis(`columns ${level} ${pair[1]} ${hidesSpecial}`, () =>
+      makeAxis(columns, column_words, column_segments, level, segmentOf(pair, 1), hidesSpecial ? column_special : []),
+    );
   }
 
   /** Returns the same object for the same options, so that components need not render again. */
@@ -95,7 +105,10 @@ export class AttentionMaps {
     return (layer - 1) * this.heads + head;
   }
 
-  /** The weights of a layer and head in row-major order. A word attends as the mean of its pieces and receives their sum. */
+  /**
+   * The weights of a layer and head in row-major order. A word attends as the mean of its pieces and receives their
+   * sum.
+   */
   weights(layer: number, head: number, options: MapOptions): Float32Array {
     const { source, level, pair, hidesSpecial } = options;
     if (level === "piece" && pair === "all" && !hidesSpecial) return this.fullMap(layer, head, source);
@@ -116,12 +129,16 @@ export class AttentionMaps {
     });
   }
 
-  /** The weights that get no color and full color. A head's are comparable with every other's: 0 and 1. The others are small:
-   * color ends at the largest weight shown, and for rollout and flow, in which every token has a share, begins at the smallest. */
+  /**
+   * The weights that get no color and full color. A head's are comparable with every other's: 0 and 1. The others are
+   * small: color ends at the largest weight shown, and for rollout and flow, in which every token has a share, begins
+   * at the smallest.
+   */
   range(layer: number, head: number, options: MapOptions): readonly [number, number] {
     if (options.source === "heads") return [0, 1];
     let [low, high] = [Infinity, 0];
-    for (const weight of this.weights(layer, head, options)) [low, high] = [Math.min(low, weight), Math.max(high, weight)];
+    for (const weight of this.weights(layer, head, options))
+      [low, high] = [Math.min(low, weight), Math.max(high, weight)];
     return [options.source === "rollout" || options.source === "flow" ? Math.min(low, high) : 0, high || 1];
   }
 
@@ -148,7 +165,10 @@ export class AttentionMaps {
     for (let i = 0; i < rows; i++) {
       const row = Math.floor(((i + 0.5) * count) / rows);
       const first = (this.index(layer, head) * count + row) * across;
-      result.set(keys ? softmax(this.scores(layer, head, row, keys)) : unquantize(this.headWeights!, first, across), i * across);
+      result.set(
+        keys ? softmax(this.scores(layer, head, row, keys)) : unquantize(this.headWeights!, first, across),
+        i * across,
+      );
     }
     return this.shaded(result, [0, 1], threshold);
   }
@@ -165,7 +185,10 @@ export class AttentionMaps {
     return this.k!.slice(first, first + count);
   }
 
-  /** The scores of a row before the softmax; -Infinity where the mask hides a column. Keys are in float64: each meets every query. */
+  /**
+   * The scores of a row before the softmax; -Infinity where the mask hides a column. Keys are in float64: each meets
+   * every query.
+   */
   scores(layer: number, head: number, row: number, keys = new Float64Array(this.keys(layer, head))): Float32Array {
     const { columns, rows, causal } = this.raw;
     const query = new Float64Array(this.query(layer, head, row));
@@ -187,13 +210,19 @@ export class AttentionMaps {
 
   private fullMap(layer: number, head: number, source: Source): Float32Array {
     const size = this.raw.rows.length * this.raw.columns.length;
-    if (source === "flow" && this.flow) return this.cached("flow", () => unquantize(this.flow!, 0, size, this.raw.flow_largest));
+    if (source === "flow" && this.flow)
+      return this.cached("flow", () => unquantize(this.flow!, 0, size, this.raw.flow_largest));
     if (source === "rollout" && this.rollout) {
-      return this.cached(`rollout ${layer}`, () => unquantize(this.rollout!, (layer - 1) * size, size, this.raw.rollout_largest[layer - 1]));
+      return this.cached(`rollout ${layer}`, () =>
+        unquantize(this.rollout!, (layer - 1) * size, size, this.raw.rollout_largest[layer - 1]),
+      );
     }
-    if (source === "mean" || source === "max") return this.cached(`${source} ${layer}`, () => this.overHeads(layer, source));
+    if (source === "mean" || source === "max")
+      return this.cached(`${source} ${layer}`, () => this.overHeads(layer, source));
     return this.cached(`${layer} ${head}`, () =>
-      this.headWeights ? unquantize(this.headWeights, this.index(layer, head) * size, size) : this.computeMap(layer, head),
+      this.headWeights
+        ? unquantize(this.headWeights, this.index(layer, head) * size, size)
+        : this.computeMap(layer, head),
     );
   }
 
@@ -201,7 +230,8 @@ export class AttentionMaps {
     const result = new Float32Array(this.raw.rows.length * this.raw.columns.length);
     for (let head = 0; head < this.heads; head++) {
       const map = this.fullMap(layer, head, "heads");
-      for (let i = 0; i < result.length; i++) result[i] = source === "mean" ? result[i]! + map[i]! / this.heads : Math.max(result[i]!, map[i]!);
+      for (let i = 0; i < result.length; i++)
+        result[i] = source === "mean" ? result[i]! + map[i]! / this.heads : Math.max(result[i]!, map[i]!);
     }
     return result;
   }
@@ -210,7 +240,8 @@ export class AttentionMaps {
     const across = this.raw.columns.length;
     const result = new Float32Array(this.raw.rows.length * across);
     const keys = new Float64Array(this.keys(layer, head));
-    for (let row = 0; row < this.raw.rows.length; row++) result.set(softmax(this.scores(layer, head, row, keys)), row * across);
+    for (let row = 0; row < this.raw.rows.length; row++)
+      result.set(softmax(this.scores(layer, head, row, keys)), row * across);
     return result;
   }
 
@@ -225,7 +256,13 @@ export class AttentionMaps {
 }
 
 /** Dot products of a query with the first `visible` keys; -Infinity for the others, up to `count`. */
-function dotProducts(query: Float64Array, keys: Float64Array, width: number, visible: number, count: number): Float32Array {
+function dotProducts(
+  query: Float64Array,
+  keys: Float64Array,
+  width: number,
+  visible: number,
+  count: number,
+): Float32Array {
   const result = new Float32Array(count).fill(-Infinity, visible);
   let column = 0;
   // Four keys at once: each number of the query is read once for them, and the sums are independent.
@@ -283,15 +320,26 @@ function hasRepeats(words: readonly number[]): boolean {
 }
 
 /** Groups the tokens of a segment (null: all) by words if `level` says so; without those that are `hidden`. */
-function makeAxis(names: readonly string[], words: readonly number[], segments: readonly number[], level: Level, segment: 0 | 1 | null, hidden: readonly boolean[]): Axis {
+function makeAxis(
+  names: readonly string[],
+  words: readonly number[],
+  segments: readonly number[],
+  level: Level,
+  segment: 0 | 1 | null,
+  hidden: readonly boolean[],
+): Axis {
   const tokens: number[][] = [];
   names.forEach((_, i) => {
     if ((segment !== null && segments[i] !== segment) || hidden[i]) return;
     const last = tokens.at(-1)?.at(-1);
-    if (level === "word" && last === i - 1 && words[i] === words[last] && segments[i] === segments[last]) tokens.at(-1)!.push(i);
+    if (level === "word" && last === i - 1 && words[i] === words[last] && segments[i] === segments[last])
+      tokens.at(-1)!.push(i);
     else tokens.push([i]);
   });
-  return { tokens, labels: tokens.map((group) => group.map((i, n) => (n ? names[i]!.replace(/^##(?=.)/s, "") : names[i]!)).join("")) };
+  return {
+    tokens,
+    labels: tokens.map((group) => group.map((i, n) => (n ? names[i]!.replace(/^##(?=.)/s, "") : names[i]!)).join("")),
+  };
 }
 
 export type AttentionPayload = AttentionView & Payload;
@@ -370,7 +418,20 @@ export function selectionOf(payload: AttentionPayload, { parameters }: Route): S
   const layer = layerParameter(parameters, maps.layers);
   const heads = source === "heads" ? parseHeads(parameters["heads"], maps.heads) : [0];
   const locked = parseLock(parameters["lock"], rows, columns) ?? findToken(parameters["token"], rows);
-  return { ...options, maps, mode, map, layer, heads, rows, columns, locked, threshold: thresholdOf(parameters["min"]), across: parameters["layout"] === "across", image: mode === "image" ? imageOf(payload) : null };
+  return {
+    ...options,
+    maps,
+    mode,
+    map,
+    layer,
+    heads,
+    rows,
+    columns,
+    locked,
+    threshold: thresholdOf(parameters["min"]),
+    across: parameters["layout"] === "across",
+    image: mode === "image" ? imageOf(payload) : null,
+  };
 }
 
 function thresholdOf(text: string | undefined): number {
@@ -384,13 +445,21 @@ function imageOf({ image, grid, maps }: AttentionPayload): PatchImage | null {
 }
 
 export function availableModes(payload: AttentionPayload, maps: AttentionMaps): readonly Mode[] {
-  return [...(payload.image ? (["image"] as const) : []), "lines", "grid", ...(maps.hasVectors ? (["neuron"] as const) : [])];
+  return [
+    ...(payload.image ? (["image"] as const) : []),
+    "lines",
+    "grid",
+    ...(maps.hasVectors ? (["neuron"] as const) : []),
+  ];
 }
 
 /** Locked tokens are stored by their first piece, so that a change of level or segments does not move the lock. */
 export function setLock(focus: Focus | null, selection: Selection): void {
   const token = focus && selection[focus.side === "row" ? "rows" : "columns"].tokens[focus.index]?.[0];
-  setParameters({ lock: focus && token !== null && token !== undefined ? `${focus.side === "row" ? "r" : "c"}${token}` : "", token: "" });
+  setParameters({
+    lock: focus && token !== null && token !== undefined ? `${focus.side === "row" ? "r" : "c"}${token}` : "",
+    token: "",
+  });
 }
 
 /** The row of a word that another view or an example names; the first, if it occurs several times. */
@@ -411,7 +480,10 @@ function parseLock(text: string | undefined, rows: Axis, columns: Axis): Focus |
 
 function parseHeads(text: string | undefined, count: number): readonly number[] {
   if (text === "all") return Array.from({ length: count }, (_, head) => head);
-  const heads = (text ?? "0").split(",").map(Number).filter((head) => Number.isInteger(head) && head >= 0 && head < count);
+  const heads = (text ?? "0")
+    .split(",")
+    .map(Number)
+    .filter((head) => Number.isInteger(head) && head >= 0 && head < count);
   return heads.length ? [...new Set(heads)].sort((a, b) => a - b) : [0];
 }
 

@@ -1,5 +1,5 @@
-// Neuron mode: how the weights of one token are computed. Its query times each key, dimension by dimension; the sum, scaled,
-// is the score; the softmax of the scores gives the weights.
+// Neuron mode: how the weights of one token are computed. Its query times each key, dimension by dimension; the sum,
+// scaled, is the score; the softmax of the scores gives the weights.
 import { useMemo, useState } from "preact/hooks";
 import { Canvas, pointerIn, useWidth } from "../../canvas";
 import { ScrollRegion, Select } from "../../components";
@@ -38,7 +38,11 @@ export function Neuron({ selection }: { selection: Selection }) {
   const [pointed, setPointed] = useState<{ column: number; d: number } | null>(null);
   const size = maps.headWidth;
   const stripWidth = Math.max(size, width - 8);
-  const [largestQuery, largestKey, largestProduct] = [largestMagnitude(computed.query), largestMagnitude(...computed.keys), largestMagnitude(...computed.products)];
+  const [largestQuery, largestKey, largestProduct] = [
+    largestMagnitude(computed.query),
+    largestMagnitude(...computed.keys),
+    largestMagnitude(...computed.products),
+  ];
   const line = rows.tokens.findIndex(([token]) => token === computed.row);
   const hover = (isQuery: boolean) => ({
     onPointerMove: (event: PointerEvent) => {
@@ -52,9 +56,15 @@ export function Neuron({ selection }: { selection: Selection }) {
   return (
     <div>
       <div class="choices">
-        <Select label="Query token" options={tokens} value={line} onSelect={(index) => setLock({ side: "row", index: Number(index) }, selection)} />
+        <Select
+          label="Query token"
+          options={tokens}
+          value={line}
+          onSelect={(index) => setLock({ side: "row", index: Number(index) }, selection)}
+        />
         <span class="muted">
-          score = {maps.raw.bias ? "q · k × scale + position bias" : "q · k × scale"}, scale {maps.raw.scale!.toPrecision(4)}; layer {layer}, head {heads[0]}
+          score = {maps.raw.bias ? "q · k × scale + position bias" : "q · k × scale"}, scale{" "}
+          {maps.raw.scale!.toPrecision(4)}; layer {layer}, head {heads[0]}
         </span>
       </div>
       <ScrollRegion label="Query, keys, products, scores and weights">
@@ -76,7 +86,13 @@ export function Neuron({ selection }: { selection: Selection }) {
                 q of {rows.labels[line]}
               </th>
               <td class="strip" ref={element}>
-                <Strips rows={[computed.query]} largest={largestQuery} width={stripWidth} label="Query" canvas={hover(true)} />
+                <Strips
+                  rows={[computed.query]}
+                  largest={largestQuery}
+                  width={stripWidth}
+                  label="Query"
+                  canvas={hover(true)}
+                />
               </td>
               <td colSpan={3} class="muted value" role="status">
                 {pointed ? describe(computed, pointed, columns.labels) : "Point at a cell for its numbers."}
@@ -92,16 +108,33 @@ export function Neuron({ selection }: { selection: Selection }) {
                 {index === 0 && (
                   <>
                     <td class="strip" rowSpan={columns.labels.length}>
-                      <Strips rows={computed.keys} largest={largestKey} width={stripWidth} label="Keys" canvas={hover(false)} />
+                      <Strips
+                        rows={computed.keys}
+                        largest={largestKey}
+                        width={stripWidth}
+                        label="Keys"
+                        canvas={hover(false)}
+                      />
                     </td>
                     <td class="strip" rowSpan={columns.labels.length}>
-                      <Strips rows={computed.products} largest={largestProduct} width={stripWidth} label="Query times keys" canvas={hover(false)} />
+                      <Strips
+                        rows={computed.products}
+                        largest={largestProduct}
+                        width={stripWidth}
+                        label="Query times keys"
+                        canvas={hover(false)}
+                      />
                     </td>
                   </>
                 )}
-                <td class="number">{Number.isFinite(computed.scores[index]) ? computed.scores[index]!.toFixed(3) : "masked"}</td>
                 <td class="number">
-                  <span class="bar" style={{ width: `${100 * computed.weights[index]!}%`, background: "var(--accent)" }} />
+                  {Number.isFinite(computed.scores[index]) ? computed.scores[index]!.toFixed(3) : "masked"}
+                </td>
+                <td class="number">
+                  <span
+                    class="bar"
+                    style={{ width: `${100 * computed.weights[index]!}%`, background: "var(--accent)" }}
+                  />
                   {computed.weights[index]!.toFixed(3)}
                 </td>
               </tr>
@@ -110,16 +143,24 @@ export function Neuron({ selection }: { selection: Selection }) {
         </table>
       </ScrollRegion>
       <p class="muted note">
-        Blue is positive, orange negative; largest magnitudes: q {largestQuery.toFixed(2)}, k {largestKey.toFixed(2)}, q × k {largestProduct.toFixed(2)}.
+        Blue is positive, orange negative; largest magnitudes: q {largestQuery.toFixed(2)}, k {largestKey.toFixed(2)}, q
+        × k {largestProduct.toFixed(2)}.
       </p>
     </div>
   );
 }
 
-function describe(computed: Computation, { column, d }: { column: number; d: number }, labels: readonly string[]): string {
+function describe(
+  computed: Computation,
+  { column, d }: { column: number; d: number },
+  labels: readonly string[],
+): string {
   const q = computed.query[d]!.toFixed(3);
   if (column < 0) return `dimension ${d}: q ${q}`;
-  return `${labels[column]}, dimension ${d}: q ${q} × k ${computed.keys[column]![d]!.toFixed(3)} = ${computed.products[column]![d]!.toFixed(3)}`;
+  return (
+    `${labels[column]}, dimension ${d}: q ${q} × k ${computed.keys[column]![d]!.toFixed(3)} = ` +
+    `${computed.products[column]![d]!.toFixed(3)}`
+  );
 }
 
 interface StripsProps {
@@ -139,5 +180,14 @@ function Strips({ rows, largest, width, label, canvas }: StripsProps) {
     signedMatrix(painter, numbers, largest, across, 0, 0, width, rows.length * ROW);
     for (let i = 0; i <= rows.length; i++) context.clearRect(0, i * ROW - 3, width, 6);
   };
-  return <Canvas width={width} height={rows.length * ROW} inputs={[rows, largest]} draw={draw} label={label} canvas={canvas} />;
+  return (
+    <Canvas
+      width={width}
+      height={rows.length * ROW}
+      inputs={[rows, largest]}
+      draw={draw}
+      label={label}
+      canvas={canvas}
+    />
+  );
 }

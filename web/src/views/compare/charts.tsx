@@ -10,7 +10,18 @@ import { currentRoute, integerParameter, navigate, type Route, setParameters } f
 import { type Colors, colors } from "../../theme";
 import type { ChartAxes, PairView } from "../../types";
 import type { Drawing, Table } from "../../view";
-import { type Charts, gridParts, pairChart, probability, type Selection, selectionOf, selectTokens, squareChart, tintOf, valuesOf } from "./selection";
+import {
+  type Charts,
+  gridParts,
+  pairChart,
+  probability,
+  type Selection,
+  selectionOf,
+  selectTokens,
+  squareChart,
+  tintOf,
+  valuesOf,
+} from "./selection";
 
 const MAX_ROWS = 30;
 const signed = (value: number) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(2);
@@ -32,8 +43,18 @@ function Controls({ payload, selection }: { payload: Charts; selection: Selectio
   const charts = { likelihoods: "Likelihoods", differences: "Differences" };
   return (
     <div class="choices">
-      <ButtonGroup title="Number of Tokens" options={numbers} value={selection.number ? String(selection.number) : "All"} onSelect={(value) => setParameters({ number: value === "All" ? "0" : value })} />
-      <ButtonGroup title="Chart Type" options={charts} value={selection.chart} onSelect={(chart) => setParameters({ chart })} />
+      <ButtonGroup
+        title="Number of Tokens"
+        options={numbers}
+        value={selection.number ? String(selection.number) : "All"}
+        onSelect={(value) => setParameters({ number: value === "All" ? "0" : value })}
+      />
+      <ButtonGroup
+        title="Chart Type"
+        options={charts}
+        value={selection.chart}
+        onSelect={(chart) => setParameters({ chart })}
+      />
       <ValueSelect values={payload.values} />
       <Reset />
     </div>
@@ -44,20 +65,33 @@ function Controls({ payload, selection }: { payload: Charts; selection: Selectio
 export function ValueSelect({ values }: { values: Charts["values"] }) {
   if (!inStudio()) return <span class="muted">Values: {values}</span>;
   const options = { "log-probabilities": "Log-probabilities", logits: "Logits, as in the explorable" };
-  return <ButtonGroup title="Values" options={options} value={values} onSelect={(value) => setParameters({ values: value })} />;
+  return (
+    <ButtonGroup
+      title="Values"
+      options={options}
+      value={values}
+      onSelect={(value) => setParameters({ values: value })}
+    />
+  );
 }
 
 function describePair(payload: Charts, pair: PairView): (token: number) => string {
   return (token) => {
     const [a, b] = [pair.a, pair.b].map((sentence) => fixedPercent(probability(payload, sentence, token), 3));
-    return `${payload.tokens[token]}: ${pair.labels[0]} ${a}, ${pair.labels[1]} ${b}, difference of ${payload.values} ${signed(valuesOf(payload, pair).difference[token]!)}`;
+    return (
+      `${payload.tokens[token]}: ${pair.labels[0]} ${a}, ${pair.labels[1]} ${b}, difference of ${payload.values} ` +
+      `${signed(valuesOf(payload, pair).difference[token]!)}`
+    );
   };
 }
 
 export function ShowPair({ payload }: { payload: Charts }) {
   const selection = selectionOf(payload, currentRoute.use());
   const pair = payload.pairs[0]!;
-  const chart = useMemo(() => pairChart(payload, pair, selection, tintOf(payload, pair, selection)), [payload, selection.number, selection.chart]);
+  const chart = useMemo(
+    () => pairChart(payload, pair, selection, tintOf(payload, pair, selection)),
+    [payload, selection.number, selection.chart],
+  );
   const caption = pair.captions[selection.chart]![String(selection.number)]!;
   const { difference } = valuesOf(payload, pair);
   const tokens = selectTokens(payload, pair, selection);
@@ -65,11 +99,25 @@ export function ShowPair({ payload }: { payload: Charts }) {
     <section class="compare" aria-label="Comparison of two sentences">
       <Controls payload={payload} selection={selection} />
       <div class="pair">
-        <ScatterPlot chart={chart} label={`Scatter plot of ${chart.tokens.length} tokens. ${caption}`} maxSize={640} describe={describePair(payload, pair)} />
+        <ScatterPlot
+          chart={chart}
+          label={`Scatter plot of ${chart.tokens.length} tokens. ${caption}`}
+          maxSize={640}
+          describe={describePair(payload, pair)}
+        />
         <DataTable
           label="Numbers"
-          caption={`${tokens.length > MAX_ROWS ? `${MAX_ROWS} of the ${count(tokens.length)} tokens shown` : `${tokens.length} tokens`}, highest mean first; differences of ${payload.values}`}
-          headers={["token", { content: pair.labels[0], class: "side-a" }, { content: pair.labels[1], class: "side-b" }, "difference"]}
+          caption={
+            (tokens.length > MAX_ROWS
+              ? `${MAX_ROWS} of the ${count(tokens.length)} tokens shown, `
+              : `${tokens.length} tokens, `) + `highest mean first; differences of ${payload.values}`
+          }
+          headers={[
+            "token",
+            { content: pair.labels[0], class: "side-a" },
+            { content: pair.labels[1], class: "side-b" },
+            "difference",
+          ]}
           rows={Array.from(tokens.subarray(0, MAX_ROWS), (token) => [
             payload.tokens[token],
             fixedPercent(probability(payload, pair.a, token), 3),
@@ -107,7 +155,10 @@ export function ShowGrid({ payload }: { payload: Charts }) {
   const route = currentRoute.use();
   const selection = selectionOf(payload, route);
   const { parts, coloredBy } = gridParts(payload, route);
-  const tint = useMemo(() => tintOf(payload, payload.pairs[coloredBy]!, selection), [payload, coloredBy, selection.number, selection.chart]);
+  const tint = useMemo(
+    () => tintOf(payload, payload.pairs[coloredBy]!, selection),
+    [payload, coloredBy, selection.number, selection.chart],
+  );
   const common = { payload, selection, tint, coloredBy };
   return (
     <section class="compare" aria-label="Comparison of a grid of sentences">
@@ -117,7 +168,13 @@ export function ShowGrid({ payload }: { payload: Charts }) {
         <AxisSelects payload={payload} name="column" labels={payload.columns} />
       </div>
       <div class="grid-charts">
-        {parts.map((part) => ("pair" in part ? <PairCell key={`p${part.pair}`} index={part.pair} {...common} /> : <SquareCell key={`s${part.square}`} index={part.square} {...common} />))}
+        {parts.map((part) =>
+          "pair" in part ? (
+            <PairCell key={`p${part.pair}`} index={part.pair} {...common} />
+          ) : (
+            <SquareCell key={`s${part.square}`} index={part.square} {...common} />
+          ),
+        )}
       </div>
       <Warning text={payload.warning} />
     </section>
@@ -134,19 +191,36 @@ interface CellProps {
 
 function PairCell({ payload, index, selection, tint, coloredBy }: CellProps) {
   const pair = payload.pairs[index]!;
-  const chart = useMemo(() => pairChart(payload, pair, selection, tint), [payload, pair, selection.number, selection.chart, tint]);
+  const chart = useMemo(
+    () => pairChart(payload, pair, selection, tint),
+    [payload, pair, selection.number, selection.chart, tint],
+  );
   return (
     <div>
-      <button type="button" class="title" aria-pressed={coloredBy === index} title="color all charts by this difference" onClick={() => setParameters({ color: String(index) })}>
+      <button
+        type="button"
+        class="title"
+        aria-pressed={coloredBy === index}
+        title="color all charts by this difference"
+        onClick={() => setParameters({ color: String(index) })}
+      >
         {pair.labels[0]} · {pair.labels[1]}
       </button>
-      <ScatterPlot chart={chart} label={pair.captions[selection.chart]![String(selection.number)]!} maxSize={380} describe={describePair(payload, pair)} />
+      <ScatterPlot
+        chart={chart}
+        label={pair.captions[selection.chart]![String(selection.number)]!}
+        maxSize={380}
+        describe={describePair(payload, pair)}
+      />
     </div>
   );
 }
 
 function SquareCell({ payload, index, selection, tint, coloredBy }: CellProps) {
-  const chart = useMemo(() => squareChart(payload, index, selection, tint, coloredBy), [payload, index, selection.number, tint, coloredBy]);
+  const chart = useMemo(
+    () => squareChart(payload, index, selection, tint, coloredBy),
+    [payload, index, selection.number, tint, coloredBy],
+  );
   const { across, up } = payload.squares[index]!;
   const pairs = [payload.pairs[across]!, payload.pairs[up]!];
   const describe = (token: number) => {
@@ -156,24 +230,35 @@ function SquareCell({ payload, index, selection, tint, coloredBy }: CellProps) {
   return (
     <div>
       <p class="title">difference of differences</p>
-      <ScatterPlot chart={chart} label={`${pairs[0]!.labels.join(" minus ")} across, ${pairs[1]!.labels.join(" minus ")} up`} maxSize={380} describe={describe} />
+      <ScatterPlot
+        chart={chart}
+        label={`${pairs[0]!.labels.join(" minus ")} across, ${pairs[1]!.labels.join(" minus ")} up`}
+        maxSize={380}
+        describe={describe}
+      />
     </div>
   );
 }
 
 export function chartsDrawing(payload: Charts, route: Route): Drawing {
   const selection = selectionOf(payload, route);
-  const { parts, coloredBy } = payload.kind === "grid" ? gridParts(payload, route) : { parts: [{ pair: 0 }], coloredBy: 0 };
+  const { parts, coloredBy } =
+    payload.kind === "grid" ? gridParts(payload, route) : { parts: [{ pair: 0 }], coloredBy: 0 };
   const tint = tintOf(payload, payload.pairs[coloredBy]!, selection);
   const charts = parts.map((part) =>
-    "pair" in part ? pairChart(payload, payload.pairs[part.pair]!, selection, tint) : squareChart(payload, part.square, selection, tint, coloredBy),
+    "pair" in part
+      ? pairChart(payload, payload.pairs[part.pair]!, selection, tint)
+      : squareChart(payload, part.square, selection, tint, coloredBy),
   );
   const size = charts.length > 1 ? 400 : 700;
   const columns = Math.min(3, charts.length);
   return {
     width: size * columns,
     height: size * Math.ceil(charts.length / columns),
-    draw: (painter) => charts.forEach((chart, i) => drawScatter(painter, chart, { x: size * (i % columns), y: size * Math.floor(i / columns), size })),
+    draw: (painter) =>
+      charts.forEach((chart, i) =>
+        drawScatter(painter, chart, { x: size * (i % columns), y: size * Math.floor(i / columns), size }),
+      ),
   };
 }
 
@@ -252,7 +337,9 @@ export function tintColor(tint: number, { dark, accent, other }: Colors): string
   const mixed = [1, 3, 5].map((at) => {
     const from = Number.parseInt(grey.slice(at, at + 2), 16);
     const to = Number.parseInt(end.slice(at, at + 2), 16);
-    return Math.round(from + (to - from) * Math.min(1, Math.abs(tint))).toString(16).padStart(2, "0");
+    return Math.round(from + (to - from) * Math.min(1, Math.abs(tint)))
+      .toString(16)
+      .padStart(2, "0");
   });
   return `#${mixed.join("")}`;
 }
@@ -295,7 +382,14 @@ export function drawScatter(painter: Painter, chart: Scatter, box: Box): void {
   const { x, y } = frame;
   const half = chart.dot / 2;
   for (const token of chart.tokens) {
-    painter.rect(x(chart.x(token)) - half, y(chart.y(token)) - half, chart.dot, chart.dot, tintColor(chart.tint(token), theme), 0.75);
+    painter.rect(
+      x(chart.x(token)) - half,
+      y(chart.y(token)) - half,
+      chart.dot,
+      chart.dot,
+      tintColor(chart.tint(token), theme),
+      0.75,
+    );
   }
   for (const label of placeLabels(chart, frame)) {
     painter.text(label.text, label.x, label.y, { size: FONT, color: theme.ink, align: label.align });
@@ -316,7 +410,10 @@ function drawAxes(painter: Painter, chart: Scatter, { x, y, left, top, width, he
   if (chart.diagonal && low < high) painter.line(x(low), y(low), x(high), y(high), theme.muted, 0.7);
   const { axes } = chart;
   const size = width < 300 ? 12 : 13;
-  const style = (end: keyof ChartAxes) => ({ size, color: chart.sides[end] ? tintColor(chart.sides[end] === "a" ? 1 : -1, theme) : theme.ink });
+  const style = (end: keyof ChartAxes) => ({
+    size,
+    color: chart.sides[end] ? tintColor(chart.sides[end] === "a" ? 1 : -1, theme) : theme.ink,
+  });
   const [below, middle] = [bottom + 32, left + width / 2];
   if (axes.left) {
     painter.text(axes.left, middle - 8, below, { ...style("left"), align: "right" });
@@ -359,7 +456,8 @@ function placeLabels(chart: Scatter, { x, y, left, width }: Frame): Label[] {
       const start = onLeft ? at.x - length - 5 : at.x + 5;
       const cells: string[] = [];
       for (let column = Math.floor(start / cell); column <= Math.floor((start + length) / cell); column++) {
-        for (let row = Math.floor((at.y - 5) / cell); row <= Math.floor((at.y + 5) / cell); row++) cells.push(`${column},${row}`);
+        for (let row = Math.floor((at.y - 5) / cell); row <= Math.floor((at.y + 5) / cell); row++)
+          cells.push(`${column},${row}`);
       }
       if (cells.some((one) => taken.has(one)) || start < left - 30) continue;
       cells.forEach((one) => taken.add(one));

@@ -1,5 +1,5 @@
-// Which tokens the charts of a comparison show, and the charts themselves: two sentences, a grid of them, and differences
-// against differences. The ranges come from the library.
+// Which tokens the charts of a comparison show, and the charts themselves: two sentences, a grid of them, and
+// differences against differences. The ranges come from the library.
 import { floats } from "../../binary";
 import { integerParameter, type Route } from "../../route";
 import type { ChartsView, CompletionsView, PairView, SweepView } from "../../types";
@@ -74,14 +74,28 @@ export function pairChart(payload: Charts, pair: PairView, selection: Selection,
   const { a, b, mean, difference } = valuesOf(payload, pair);
   const tokens = selectTokens(payload, pair, selection);
   const inGrid = payload.kind === "grid";
-  const common = { labels: payload.tokens, tokens, tint, axes: pair.axes[selection.chart]!, dot: DOTS[selection.number] ?? 3 };
+  const common = {
+    labels: payload.tokens,
+    tokens,
+    tint,
+    axes: pair.axes[selection.chart]!,
+    dot: DOTS[selection.number] ?? 3,
+  };
   if (selection.chart === "likelihoods") {
     const [low, high] = pair.extents[String(selection.number)]!;
     const margin = (high - low) * 0.02 || 1;
     const range = [low - margin, high + margin] as const;
     const [across, up] = inGrid ? [a, b] : [b, a];
     const sides = inGrid ? ({ right: "a", up: "b" } as const) : ({ right: "b", up: "a" } as const);
-    return { ...common, x: (token) => across[token]!, y: (token) => up[token]!, across: range, up: range, sides, diagonal: true };
+    return {
+      ...common,
+      x: (token) => across[token]!,
+      y: (token) => up[token]!,
+      across: range,
+      up: range,
+      sides,
+      diagonal: true,
+    };
   }
   const most = largest(difference, tokens) * 1.04;
   const sign = inGrid ? -1 : 1;
@@ -98,11 +112,18 @@ export function pairChart(payload: Charts, pair: PairView, selection: Selection,
   };
 }
 
-export function squareChart(payload: Charts, index: number, selection: Selection, tint: Tint, coloredBy: number): Scatter {
+export function squareChart(
+  payload: Charts,
+  index: number,
+  selection: Selection,
+  tint: Tint,
+  coloredBy: number,
+): Scatter {
   const square = payload.squares[index]!;
   const [first, second] = [payload.pairs[square.across]!, payload.pairs[square.up]!];
   const [x, y] = [valuesOf(payload, first).difference, valuesOf(payload, second).difference];
-  const best = [first, second].flatMap((pair) => [...valuesOf(payload, pair).order.subarray(0, selection.number)]); // in either pair
+  // in either pair
+  const best = [first, second].flatMap((pair) => [...valuesOf(payload, pair).order.subarray(0, selection.number)]);
   const tokens = selection.number ? Uint32Array.from(new Set(best)) : valuesOf(payload, first).order;
   const most = Math.max(largest(x, tokens), largest(y, tokens)) * 1.04;
   return {
@@ -126,8 +147,14 @@ export function squareChart(payload: Charts, index: number, selection: Selection
 /** A chart of a grid: the index of a pair, or of a square. */
 export type Part = { readonly pair: number } | { readonly square: number };
 
-/** The selected part of a grid: pairs and squares of two rows and two columns in page order; and the pair that gives the colors. */
-export function gridParts(payload: Charts, { parameters }: Route): { readonly parts: readonly Part[]; readonly coloredBy: number } {
+/**
+ * The selected part of a grid: pairs and squares of two rows and two columns in page order; and the pair that gives the
+ * colors.
+ */
+export function gridParts(
+  payload: Charts,
+  { parameters }: Route,
+): { readonly parts: readonly Part[]; readonly coloredBy: number } {
   const two = (name: string, count: number): [number, number] => {
     const first = integerParameter(parameters, `${name}1`, count);
     const second = integerParameter(parameters, `${name}2`, count, first ? 0 : 1);
@@ -136,7 +163,8 @@ export function gridParts(payload: Charts, { parameters }: Route): { readonly pa
   const [rows, columns] = [two("row", payload.rows.length), two("column", payload.columns.length)];
   const cell = (row: number, column: number) => row * payload.columns.length + column;
   const findPair = (a: number, b: number) => payload.pairs.findIndex((pair) => pair.a === a && pair.b === b);
-  const findSquare = (across: number, up: number) => payload.squares.findIndex((one) => one.across === across && one.up === up);
+  const findSquare = (across: number, up: number) =>
+    payload.squares.findIndex((one) => one.across === across && one.up === up);
   let pairs: number[];
   let parts: Part[];
   if (payload.rows.length < 2) {
@@ -146,7 +174,14 @@ export function gridParts(payload: Charts, { parameters }: Route): { readonly pa
     const [p, q] = rows.map((row) => findPair(cell(row, columns[0]), cell(row, columns[1]))) as [number, number];
     const [r, s] = columns.map((column) => findPair(cell(rows[0], column), cell(rows[1], column))) as [number, number];
     pairs = [p, q, r, s];
-    parts = [{ pair: p }, { pair: q }, { square: findSquare(p, q) }, { pair: r }, { pair: s }, { square: findSquare(r, s) }];
+    parts = [
+      { pair: p },
+      { pair: q },
+      { square: findSquare(p, q) },
+      { pair: r },
+      { pair: s },
+      { square: findSquare(r, s) },
+    ];
   }
   const fallback = pairs[1] ?? pairs[0]!;
   const selected = integerParameter(parameters, "color", payload.pairs.length, fallback);

@@ -10,7 +10,12 @@ import "./decoding.css";
 const KEYS = new Set(["Enter", " ", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End"]);
 
 export function Results({ row }: { row: TraceRow }) {
-  const rows = row.results.map((result) => [result.text, logNumber(result.score), logNumber(result.log_probability), result.finished ? "yes" : "no"]);
+  const rows = row.results.map((result) => [
+    result.text,
+    logNumber(result.score),
+    logNumber(result.log_probability),
+    result.finished ? "yes" : "no",
+  ]);
   return (
     <div class="wide">
       <DataTable headers={["text", "score", "log-probability", "finished"]} rows={rows} />
@@ -39,8 +44,19 @@ export function TreeView({ row, onSelect }: { row: TraceRow; onSelect?: (box: Bo
     };
   const label = onSelect ? "the search tree; arrow keys move between boxes" : "the search tree";
   return (
-    <div class="wide tree" {...(!onSelect && { tabIndex: 0 })} role="region" aria-label="Search tree; the tables below contain the same numbers">
-      <svg width={tree.width} height={tree.height} viewBox={`0 0 ${tree.width} ${tree.height}`} role={onSelect ? "group" : "img"} aria-label={label}>
+    <div
+      class="wide tree"
+      {...(!onSelect && { tabIndex: 0 })}
+      role="region"
+      aria-label="Search tree; the tables below contain the same numbers"
+    >
+      <svg
+        width={tree.width}
+        height={tree.height}
+        viewBox={`0 0 ${tree.width} ${tree.height}`}
+        role={onSelect ? "group" : "img"}
+        aria-label={label}
+      >
         <text class="muted" x={26} y={42}>
           prompt
         </text>
@@ -56,7 +72,9 @@ export function TreeView({ row, onSelect }: { row: TraceRow; onSelect?: (box: Bo
           <g key={number} class={classesOf(box)} {...button(box, number)}>
             <title>{box.tooltip}</title>
             <rect x={box.x} y={box.y} width={BOX_WIDTH} height={BOX_HEIGHT} />
-            {box.candidate.fate === "ended" && <rect class="inner" x={box.x + 2.5} y={box.y + 2.5} width={BOX_WIDTH - 5} height={BOX_HEIGHT - 5} />}
+            {box.candidate.fate === "ended" && (
+              <rect class="inner" x={box.x + 2.5} y={box.y + 2.5} width={BOX_WIDTH - 5} height={BOX_HEIGHT - 5} />
+            )}
             <text x={box.x + 6} y={box.y + 15}>
               {box.label}
             </text>
@@ -90,7 +108,12 @@ export function Steps({ row, method }: { row: TraceRow; method: TraceDocument["m
             <summary>{heading(step, expansion)}</summary>
             <div class="wide">
               <DataTable
-                headers={["token", "probability", method === "sample" ? "after filters" : "total log-probability", "outcome"]}
+                headers={[
+                  "token",
+                  "probability",
+                  method === "sample" ? "after filters" : "total log-probability",
+                  "outcome",
+                ]}
                 rows={expansion.candidates.map((one) => [
                   visible(one.text),
                   probabilityPercent(one.log_probability, 3),
@@ -109,20 +132,31 @@ export function Steps({ row, method }: { row: TraceRow; method: TraceDocument["m
 function heading(step: TraceStep, { node, cut }: TraceChoice): string {
   const after = node === 0 ? "after the prompt" : `after node ${node}`;
   const died = step.died.includes(node) ? ", of which nothing was kept" : "";
-  const cuts = cut.map((one) => `; ${optionName(one.by)} cut ${count(one.count)} tokens with ${(100 * one.share).toFixed(2)}% of the probability`);
+  const cuts = cut.map(
+    (one) =>
+      `; ${optionName(one.by)} cut ${count(one.count)} tokens with ${(100 * one.share).toFixed(2)}% of the probability`,
+  );
   return `Step ${step.step}, ${after}${died}${cuts.join("")}`;
 }
 
 /** The prompt, the model and the settings of the run. */
 export function About({ about }: { about: TraceDocument["about"] }) {
   const rows = Object.entries(about).flatMap(([name, value]) =>
-    value !== null && typeof value === "object" && !Array.isArray(value) ? Object.entries(value).map(([inner, one]) => [inner, one] as const) : [[name, value] as const],
+    value !== null && typeof value === "object" && !Array.isArray(value)
+      ? Object.entries(value).map(([inner, one]) => [inner, one] as const)
+      : [[name, value] as const],
   );
   if (!rows.length) return null;
-  const format = (value: unknown) => (typeof value === "string" ? value : value === null ? "none" : JSON.stringify(value));
+  const format = (value: unknown) =>
+    typeof value === "string" ? value : value === null ? "none" : JSON.stringify(value);
   return (
     <div class="wide">
-      <DataTable rows={rows.map(([name, value]) => [optionName(name), { content: format(value), style: { textAlign: "left", whiteSpace: "pre-wrap" } }])} />
+      <DataTable
+        rows={rows.map(([name, value]) => [
+          optionName(name),
+          { content: format(value), style: { textAlign: "left", whiteSpace: "pre-wrap" } },
+        ])}
+      />
     </div>
   );
 }
@@ -194,7 +228,9 @@ export function layoutTree(row: TraceRow): Tree {
 
 /** The candidates of a step, best first: all selected ones and the best of the others. */
 function columnOf(row: TraceRow, number: number): { candidate: TraceCandidate; parent: number }[] {
-  const all = row.steps[number]!.choices.flatMap(({ node, candidates }) => candidates.map((candidate) => ({ candidate, parent: node })));
+  const all = row.steps[number]!.choices.flatMap(({ node, candidates }) =>
+    candidates.map((candidate) => ({ candidate, parent: node })),
+  );
   all.sort((a, b) => (b.candidate.total ?? -Infinity) - (a.candidate.total ?? -Infinity) || 0);
   let others = 0;
   return all.filter(({ candidate }) => candidate.child !== undefined || others++ < MAX_UNSELECTED);
@@ -205,7 +241,8 @@ function nodesOf(row: TraceRow): Map<number, { readonly token: number; readonly 
   const nodes = new Map<number, { token: number; parent: number }>();
   for (const { choices } of row.steps)
     for (const { node, candidates } of choices)
-      for (const one of candidates) if (one.child !== undefined) nodes.set(one.child, { token: one.token, parent: node });
+      for (const one of candidates)
+        if (one.child !== undefined) nodes.set(one.child, { token: one.token, parent: node });
   return nodes;
 }
 
@@ -240,7 +277,8 @@ export function neighborBox({ boxes }: Tree, at: number, key: string): number {
   if (key !== "ArrowRight") return at;
   const next = column(box.x + COLUMN);
   const distance = (number: number) => Math.abs(boxes[number]!.y - box.y);
-  const nearest = () => next.reduce((one, other) => (distance(other) < distance(one) ? other : one), next[0] ?? at); // for boxes without a child
+  // for boxes without a child
+  const nearest = () => next.reduce((one, other) => (distance(other) < distance(one) ? other : one), next[0] ?? at);
   return next.find((number) => boxes[number]!.parent === box.candidate.child) ?? nearest();
 }
 
@@ -271,7 +309,8 @@ export function drawTree(painter: Painter, tree: Tree): void {
   }
 }
 
-export const probabilityPercent = (logProbability: number | null, digits = 1) => `${(100 * (logProbability === null ? 0 : Math.exp(logProbability))).toFixed(digits)}%`;
+export const probabilityPercent = (logProbability: number | null, digits = 1) =>
+  `${(100 * (logProbability === null ? 0 : Math.exp(logProbability))).toFixed(digits)}%`;
 
 export const logNumber = (value: number | null) => (value === null ? "-∞" : value.toFixed(3));
 
@@ -287,5 +326,7 @@ export function outcome({ fate, by, child }: TraceCandidate): string {
 
 /** All candidates of a row with their step and the node they continue. */
 export function allCandidates(row: TraceRow) {
-  return row.steps.flatMap(({ step, choices }) => choices.flatMap(({ node, candidates }) => candidates.map((candidate) => ({ step, node, candidate }))));
+  return row.steps.flatMap(({ step, choices }) =>
+    choices.flatMap(({ node, candidates }) => candidates.map((candidate) => ({ step, node, candidate }))),
+  );
 }

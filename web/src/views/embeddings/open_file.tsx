@@ -1,5 +1,5 @@
-// Uses a local file as the sentences of a view. The browser reads it, so the server never opens a file for a client; of a
-// file that is too large for a request, lines are sampled at random.
+// Uses a local file as the sentences of a view. The browser reads it, so the server never opens a file for a client; of
+// a file that is too large for a request, lines are sampled at random.
 import { useState } from "preact/hooks";
 import { inStudio } from "../../api";
 import { count } from "../../format";
@@ -15,12 +15,14 @@ export function OpenFile({ view, field, whole = false }: { view: string; field: 
   const read = async (file: File | undefined) => {
     if (!file) return;
     if (file.size > MAX_BYTES) return setStatus(`${file.name} is larger than 200 MB; use the command line for it.`);
-    if (whole && file.size > MAX_CHARACTERS) return setStatus(`${file.name} is larger than ${count(MAX_CHARACTERS)} bytes; use the command line for it.`);
+    if (whole && file.size > MAX_CHARACTERS)
+      return setStatus(`${file.name} is larger than ${count(MAX_CHARACTERS)} bytes; use the command line for it.`);
     const all = (await file.text()).split(/\r?\n/).filter((line) => whole || line.trim());
     const lines = sampleLines(all);
     setStatus(
       lines.length < all.length
-        ? `${count(lines.length)} of ${count(all.length)} lines were sampled at random to fit ${count(MAX_CHARACTERS)} characters.`
+        ? `${count(lines.length)} of ${count(all.length)} lines were sampled at random to fit ` +
+            `${count(MAX_CHARACTERS)} characters.`
         : `${count(all.length)} lines of ${file.name}.`,
     );
     navigate({ view, parameters: { ...currentRoute.get().parameters, [field]: lines.join("\n") } }, { push: true });
@@ -28,7 +30,12 @@ export function OpenFile({ view, field, whole = false }: { view: string; field: 
   return (
     <p class="open">
       <label>
-        Your own file (text, TSV, CSV or JSON lines): <input type="file" accept=".txt,.tsv,.csv,.jsonl,.json,text/*" onChange={(event) => void read(event.currentTarget.files?.[0])} />
+        Your own file (text, TSV, CSV or JSON lines):{" "}
+        <input
+          type="file"
+          accept=".txt,.tsv,.csv,.jsonl,.json,text/*"
+          onChange={(event) => void read(event.currentTarget.files?.[0])}
+        />
       </label>{" "}
       <span role="status" class="muted">
         {status}

@@ -23,12 +23,23 @@ interface Plot {
 
 type Range = readonly [number, number];
 
-function axes(painter: Painter, { width, height }: { width: number; height: number }, across: Range, up: Range, names: readonly [string, string], percentages = false): Plot {
+function axes(
+  painter: Painter,
+  { width, height }: { width: number; height: number },
+  across: Range,
+  up: Range,
+  names: readonly [string, string],
+  percentages = false,
+): Plot {
   const { rule, muted } = colors.get();
-  const scale = ([low, high]: Range, from: number, to: number) => (value: number) => from + ((to - from) * (value - low)) / (high - low || 1);
+  const scale =
+    ([low, high]: Range, from: number, to: number) =>
+    (value: number) =>
+      from + ((to - from) * (value - low)) / (high - low || 1);
   const x = scale(across, LEFT, width - RIGHT);
   const y = scale(up, height - BELOW, TOP);
-  const text = (value: number) => (percentages ? `${Math.round(100 * value)}%` : String(Math.round(value * 1000) / 1000).replace("-", "−"));
+  const text = (value: number) =>
+    percentages ? `${Math.round(100 * value)}%` : String(Math.round(value * 1000) / 1000).replace("-", "−");
   for (const value of roundNumbers(...up, 5)) {
     painter.line(LEFT, y(value), width - RIGHT, y(value), rule);
     painter.text(text(value), LEFT - 6, y(value), { align: "right", size: 11, color: muted });
@@ -55,7 +66,9 @@ function Chart({ label, inputs, height, draw }: ChartProps) {
   const size = Math.min(MAX_WIDTH, width);
   return (
     <div ref={ref} class="evaluation-chart">
-      {size > 0 && <Canvas width={size} height={height} inputs={inputs} label={label} draw={(painter) => draw(painter, size)} />}
+      {size > 0 && (
+        <Canvas width={size} height={height} inputs={inputs} label={label} draw={(painter) => draw(painter, size)} />
+      )}
     </div>
   );
 }
@@ -67,14 +80,22 @@ const HISTOGRAM = 40; // pixels of the counts
 export function Calibration({ payload: { calibration } }: { payload: EvaluationPayload }) {
   if (!calibration) return null;
   const filled = calibration.bins.filter((bin) => bin.count);
-  const about = filled.map((bin) => `${fixedPercent(bin.confidence!, 0)} predicted, ${fixedPercent(bin.accuracy!, 0)} true`).join("; ");
+  const about = filled
+    .map((bin) => `${fixedPercent(bin.confidence!, 0)} predicted, ${fixedPercent(bin.accuracy!, 0)} true`)
+    .join("; ");
   return (
     <section aria-labelledby="evaluation-calibration">
       <h2 id="evaluation-calibration">Calibration</h2>
       <p class="muted">
-        Of cases with a probability of 80%, 80% should be true: points on the diagonal. Below it the probabilities are too high. These are the probabilities of {calibration.of}; gray bars count the cases.
+        Of cases with a probability of 80%, 80% should be true: points on the diagonal. Below it the probabilities are
+        too high. These are the probabilities of {calibration.of}; gray bars count the cases.
       </p>
-      <Chart label={`Reliability diagram: ${about}`} inputs={[calibration]} height={HEIGHT} draw={(painter, width) => drawReliability(painter, calibration, width)} />
+      <Chart
+        label={`Reliability diagram: ${about}`}
+        inputs={[calibration]}
+        height={HEIGHT}
+        draw={(painter, width) => drawReliability(painter, calibration, width)}
+      />
       <dl class="evaluation-facts">
         <Fact name="ECE" value={`${decimal(calibration.ece, 1)} points`} />
         <Fact name="Brier score" value={decimal(calibration.brier, 4)} />
@@ -103,15 +124,28 @@ function drawReliability(painter: Painter, { bins }: CalibrationData, width: num
     const bar = (HISTOGRAM * bin.count) / most;
     painter.rect(left, y(0) - bar, right - left, bar, muted, 0.22);
   }
-  const points = bins.filter((bin) => bin.count).map((bin) => [x(bin.confidence!), y(bin.accuracy!), y(bin.confidence!)] as const);
+  const points = bins
+    .filter((bin) => bin.count)
+    .map((bin) => [x(bin.confidence!), y(bin.accuracy!), y(bin.confidence!)] as const);
   for (const [px, py, diagonal] of points) painter.line(px, py, px, diagonal, other, 0.8, 2);
-  painter.lines(points.slice(1).flatMap(([px, py], i) => [points[i]![0], points[i]![1], px, py]), accent, 1, false, 2);
+  painter.lines(
+    points.slice(1).flatMap(([px, py], i) => [points[i]![0], points[i]![1], px, py]),
+    accent,
+    1,
+    false,
+    2,
+  );
   for (const [px, py] of points) painter.rect(px - 4, py - 4, 8, 8, accent);
 }
 
 export function calibrationDrawing({ calibration }: EvaluationPayload): (Drawing & { readonly title: string }) | null {
   if (!calibration) return null;
-  return { title: `Calibration of the probabilities of ${calibration.of}: ECE ${decimal(calibration.ece, 1)}`, width: MAX_WIDTH, height: HEIGHT, draw: (painter) => drawReliability(painter, calibration, MAX_WIDTH) };
+  return {
+    title: `Calibration of the probabilities of ${calibration.of}: ECE ${decimal(calibration.ece, 1)}`,
+    width: MAX_WIDTH,
+    height: HEIGHT,
+    draw: (painter) => drawReliability(painter, calibration, MAX_WIDTH),
+  };
 }
 
 interface CurveLine {
@@ -129,11 +163,21 @@ const scoreLines = (curve: ThresholdCurve): readonly CurveLine[] => [
 
 const CURVE_HEIGHT = 260;
 
-function drawCurves(painter: Painter, thresholds: readonly number[], lines: readonly CurveLine[], at: number | null, width: number, across: Range, name: string): void {
+function drawCurves(
+  painter: Painter,
+  thresholds: readonly number[],
+  lines: readonly CurveLine[],
+  at: number | null,
+  width: number,
+  across: Range,
+  name: string,
+): void {
   const palette = colors.get();
   const { x, y } = axes(painter, { width, height: CURVE_HEIGHT }, across, [0, 100], [name, "percent"]);
   for (const { values, color, dash } of lines) {
-    const ends = thresholds.slice(1).flatMap((threshold, i) => [x(thresholds[i]!), y(values[i]!), x(threshold), y(values[i + 1]!)]);
+    const ends = thresholds
+      .slice(1)
+      .flatMap((threshold, i) => [x(thresholds[i]!), y(values[i]!), x(threshold), y(values[i + 1]!)]);
     painter.lines(ends, palette[color], 1, false, 2, dash);
   }
   if (at === null) return;
@@ -159,11 +203,16 @@ function Legend({ lines, index }: { lines: readonly CurveLine[]; index: number }
 }
 
 function swatch(color: string, [line, gap]: readonly number[]): string {
-  return line ? `repeating-linear-gradient(90deg, ${color} 0 ${line}px, transparent ${line}px ${line + (gap ?? 0)}px)` : color;
+  return line
+    ? `repeating-linear-gradient(90deg, ${color} 0 ${line}px, transparent ${line}px ${line + (gap ?? 0)}px)`
+    : color;
 }
 
 /** The curve that is selected, and the index of its threshold: 0.5 unless another is chosen. */
-function selectedThreshold({ thresholds }: EvaluationPayload, { parameters }: Route): { number: number; curve: ThresholdCurve; index: number } | null {
+function selectedThreshold(
+  { thresholds }: EvaluationPayload,
+  { parameters }: Route,
+): { number: number; curve: ThresholdCurve; index: number } | null {
   const number = integerParameter(parameters, "curve", thresholds.length);
   const curve = thresholds[number];
   if (!curve) return null;
@@ -171,7 +220,8 @@ function selectedThreshold({ thresholds }: EvaluationPayload, { parameters }: Ro
 }
 
 /** The lowest threshold from one half on, which gives the model's own predictions. */
-const halfIndex = ({ thresholds }: ThresholdCurve) => Math.max(0, thresholds.filter((threshold) => threshold >= 0.5).length - 1);
+const halfIndex = ({ thresholds }: ThresholdCurve) =>
+  Math.max(0, thresholds.filter((threshold) => threshold >= 0.5).length - 1);
 
 export function Threshold({ payload }: { payload: EvaluationPayload }) {
   const selected = selectedThreshold(payload, currentRoute.use());
@@ -185,11 +235,17 @@ export function Threshold({ payload }: { payload: EvaluationPayload }) {
     <section aria-labelledby="evaluation-threshold">
       <h2 id="evaluation-threshold">Threshold</h2>
       <p class="muted">
-        {curve.label} is predicted where its probability is at least the threshold. The best F1 is {decimal(curve.best_f1, 1)}, at {decimal(best_threshold, 3)}.
+        {curve.label} is predicted where its probability is at least the threshold. The best F1 is{" "}
+        {decimal(curve.best_f1, 1)}, at {decimal(best_threshold, 3)}.
       </p>
       {payload.thresholds.length > 1 && (
         <div class="choices">
-          <Select label="Label" options={Object.fromEntries(payload.thresholds.map((one, i) => [i, one.label]))} value={number} onSelect={(value) => setParameters({ curve: value, threshold: "" })} />
+          <Select
+            label="Label"
+            options={Object.fromEntries(payload.thresholds.map((one, i) => [i, one.label]))}
+            value={number}
+            onSelect={(value) => setParameters({ curve: value, threshold: "" })}
+          />
         </div>
       )}
       <Chart
@@ -220,12 +276,15 @@ export function Threshold({ payload }: { payload: EvaluationPayload }) {
       </div>
       <Legend lines={lines} index={index} />
       <p>
-        {count(truePositives + falsePositives)} of {count(curve.n)} examples are predicted to be {curve.label}: {count(truePositives)} rightly, {count(falsePositives)} wrongly; {count(curve.positives - truePositives)} of{" "}
-        {count(curve.positives)} are missed.
+        {count(truePositives + falsePositives)} of {count(curve.n)} examples are predicted to be {curve.label}:{" "}
+        {count(truePositives)} rightly, {count(falsePositives)} wrongly;
+        {` ${count(curve.positives - truePositives)} of ${count(curve.positives)} are missed.`}
       </p>
       <dl class="evaluation-facts">
         {curve.roc_auc !== null && <Fact name="ROC AUC" value={decimal(curve.roc_auc, 1)} />}
-        {curve.average_precision !== null && <Fact name="Average precision" value={decimal(curve.average_precision, 1)} />}
+        {curve.average_precision !== null && (
+          <Fact name="Average precision" value={decimal(curve.average_precision, 1)} />
+        )}
       </dl>
     </section>
   );
@@ -235,8 +294,14 @@ export function thresholdDrawing(payload: EvaluationPayload): (Drawing & { reado
   const selected = selectedThreshold(payload, currentRoute.get());
   if (!selected) return null;
   const { curve, index } = selected;
-  const draw = (painter: Painter) => drawCurves(painter, curve.thresholds, scoreLines(curve), curve.thresholds[index]!, MAX_WIDTH, UNIT, "threshold");
-  return { title: `Precision (solid), recall (dashed) and F1 (dotted) of ${curve.label} against the threshold`, width: MAX_WIDTH, height: CURVE_HEIGHT, draw };
+  const draw = (painter: Painter) =>
+    drawCurves(painter, curve.thresholds, scoreLines(curve), curve.thresholds[index]!, MAX_WIDTH, UNIT, "threshold");
+  return {
+    title: `Precision (solid), recall (dashed) and F1 (dotted) of ${curve.label} against the threshold`,
+    width: MAX_WIDTH,
+    height: CURVE_HEIGHT,
+    draw,
+  };
 }
 
 export function NoAnswer({ payload }: { payload: EvaluationPayload }) {
@@ -254,14 +319,25 @@ export function NoAnswer({ payload }: { payload: EvaluationPayload }) {
     <section aria-labelledby="evaluation-no-answer">
       <h2 id="evaluation-no-answer">Threshold for no answer</h2>
       <p class="muted">
-        A question gets an answer if its score exceeds that of no answer by more than the threshold, {decimal(curve.threshold, 2)}. The best on these questions is {decimal(curve.best_threshold, 2)}, with an F1 of{" "}
-        {decimal(curve.best_f1, 1)}.
+        A question gets an answer if its score exceeds that of no answer by more than the threshold,{" "}
+        {decimal(curve.threshold, 2)}. The best on these questions is {decimal(curve.best_threshold, 2)},
+        {` with an F1 of ${decimal(curve.best_f1, 1)}.`}
       </p>
       <Chart
         label="F1 and exact match against the threshold for no answer"
         inputs={[curve, index]}
         height={CURVE_HEIGHT}
-        draw={(painter, width) => drawCurves(painter, thresholds, lines, thresholds[index]!, width, [thresholds[0]!, thresholds.at(-1)!], "threshold")}
+        draw={(painter, width) =>
+          drawCurves(
+            painter,
+            thresholds,
+            lines,
+            thresholds[index]!,
+            width,
+            [thresholds[0]!, thresholds.at(-1)!],
+            "threshold",
+          )
+        }
       />
       <div class="choices evaluation-slider">
         <label>
@@ -300,18 +376,27 @@ export function Regression({ payload: { points, residuals } }: { payload: Evalua
       <section aria-labelledby="evaluation-regression">
         <h2 id="evaluation-regression">Predicted and true values</h2>
         <p class="muted">One point for each of {count(points.length)} examples; right ones are on the diagonal.</p>
-        <Chart label={`Predicted against true values of ${count(points.length)} examples`} inputs={[points]} height={HEIGHT} draw={draw} />
+        <Chart
+          label={`Predicted against true values of ${count(points.length)} examples`}
+          inputs={[points]}
+          height={HEIGHT}
+          draw={draw}
+        />
       </section>
       <section aria-labelledby="evaluation-residuals">
         <h2 id="evaluation-residuals">Residuals</h2>
-        <p class="muted">Predicted minus true value: the mean, and quantiles. Half of the predictions are between those of 25% and 75%.</p>
+        <p class="muted">
+          Predicted minus true value: the mean, and quantiles. Half of the predictions are between those of 25% and 75%.
+        </p>
         <DataTable
           label="Residuals"
           headers={["", "Residual"]}
-          rows={[["Mean", residuals.mean] as const, ...Object.entries(residuals.quantiles).map(([level, value]) => [`${Math.round(100 * Number(level))}%`, value] as const)].map(([name, value]) => [
-            name,
-            decimal(value, 2, true),
-          ])}
+          rows={[
+            ["Mean", residuals.mean] as const,
+            ...Object.entries(residuals.quantiles).map(
+              ([level, value]) => [`${Math.round(100 * Number(level))}%`, value] as const,
+            ),
+          ].map(([name, value]) => [name, decimal(value, 2, true)])}
         />
       </section>
     </>

@@ -21,7 +21,11 @@ export function Confusions({ payload }: { payload: EvaluationPayload }) {
       <DataTable
         label="Most frequent confusions"
         headers={["True", "Predicted", "Count"]}
-        rows={confusions.map((one) => [one.label, one.predicted, <CellButton key={one.label} cell={one} text={count(one.count)} />])}
+        rows={confusions.map((one) => [
+          one.label,
+          one.predicted,
+          <CellButton key={one.label} cell={one} text={count(one.count)} />,
+        ])}
       />
     </section>
   );
@@ -31,7 +35,10 @@ function Matrix({ matrix }: { matrix: ConfusionMatrix }) {
   return (
     <section aria-labelledby="evaluation-matrix">
       <h2 id="evaluation-matrix">Confusion matrix</h2>
-      <p class="muted">True labels are rows, predicted ones columns. Colors show the fraction of the row. Select a cell to see its errors.</p>
+      <p class="muted">
+        True labels are rows, predicted ones columns. Colors show the fraction of the row. Select a cell to see its
+        errors.
+      </p>
       <ScrollRegion label="Confusion matrix">
         <table class="evaluation-matrix">
           <thead>
@@ -67,13 +74,26 @@ function MatrixCell({ matrix, i, j, cell }: { matrix: ConfusionMatrix; i: number
   const right = cell.label === cell.predicted;
   const style = { "--tint": `${tint(matrix, i, j)}%` };
   return (
-    <td class={right ? "right" : "wrong"} style={style} title={`true ${cell.label}, predicted ${cell.predicted}: ${fixedPercent(fraction(matrix, i, j), 1)} of the row`}>
-      {right || !value ? <span class={value ? "" : "none"}>{count(value)}</span> : <CellButton cell={cell} text={count(value)} />}
+    <td
+      class={right ? "right" : "wrong"}
+      style={style}
+      title={`true ${cell.label}, predicted ${cell.predicted}: ${fixedPercent(fraction(matrix, i, j), 1)} of the row`}
+    >
+      {right || !value ? (
+        <span class={value ? "" : "none"}>{count(value)}</span>
+      ) : (
+        <CellButton cell={cell} text={count(value)} />
+      )}
     </td>
   );
 }
 
-const fraction = ({ counts }: ConfusionMatrix, i: number, j: number) => counts[i]![j]! / Math.max(1, counts[i]!.reduce((sum, one) => sum + one, 0));
+const fraction = ({ counts }: ConfusionMatrix, i: number, j: number) =>
+  counts[i]![j]! /
+  Math.max(
+    1,
+    counts[i]!.reduce((sum, one) => sum + one, 0),
+  );
 
 /** Percentage of the full color: small fractions stay visible, and numbers legible. */
 const tint = (matrix: ConfusionMatrix, i: number, j: number) => Math.round(45 * Math.sqrt(fraction(matrix, i, j)));
@@ -86,7 +106,12 @@ function CellButton({ cell, text }: { cell: Cell; text: string }) {
     if (!pressed) document.getElementById("evaluation-errors")?.scrollIntoView({ block: "start", behavior: "instant" });
   };
   return (
-    <button type="button" aria-pressed={pressed} aria-label={`${text} errors: true ${cell.label}, predicted ${cell.predicted}`} onClick={select}>
+    <button
+      type="button"
+      aria-pressed={pressed}
+      aria-label={`${text} errors: true ${cell.label}, predicted ${cell.predicted}`}
+      onClick={select}
+    >
       {text}
     </button>
   );
@@ -94,20 +119,39 @@ function CellButton({ cell, text }: { cell: Cell; text: string }) {
 
 const SIZE = 44;
 
-export function matrixDrawing({ confusion_matrix: matrix }: EvaluationPayload): (Drawing & { readonly title: string }) | null {
+export function matrixDrawing({
+  confusion_matrix: matrix,
+}: EvaluationPayload): (Drawing & { readonly title: string }) | null {
   if (!matrix || matrix.columns.length > MAX_CLASSES) return null;
   const left = 20 + 8 * Math.max(...matrix.rows.map((name) => Math.min(18, name.length)));
   const top = 12 + 7 * Math.max(...matrix.columns.map((name) => Math.min(14, name.length)));
   const draw = (painter: Painter) => {
     const { accent, other, ink } = colors.get();
-    matrix.columns.forEach((name, j) => painter.text(truncate(name, 14), left + SIZE * (j + 0.5), top - 8, { rotated: true }));
+    matrix.columns.forEach((name, j) =>
+      painter.text(truncate(name, 14), left + SIZE * (j + 0.5), top - 8, { rotated: true }),
+    );
     matrix.rows.forEach((name, i) => {
       painter.text(truncate(name, 18), left - 8, top + SIZE * (i + 0.5), { align: "right" });
       matrix.columns.forEach((column, j) => {
-        painter.rect(left + SIZE * j, top + SIZE * i, SIZE - 2, SIZE - 2, name === column ? accent : other, tint(matrix, i, j) / 100);
-        painter.text(count(matrix.counts[i]![j]!), left + SIZE * (j + 0.5), top + SIZE * (i + 0.5), { align: "center", color: ink });
+        painter.rect(
+          left + SIZE * j,
+          top + SIZE * i,
+          SIZE - 2,
+          SIZE - 2,
+          name === column ? accent : other,
+          tint(matrix, i, j) / 100,
+        );
+        painter.text(count(matrix.counts[i]![j]!), left + SIZE * (j + 0.5), top + SIZE * (i + 0.5), {
+          align: "center",
+          color: ink,
+        });
       });
     });
   };
-  return { title: "Confusion matrix: true labels are rows, predicted ones columns", width: left + SIZE * matrix.columns.length, height: top + SIZE * matrix.rows.length, draw };
+  return {
+    title: "Confusion matrix: true labels are rows, predicted ones columns",
+    width: left + SIZE * matrix.columns.length,
+    height: top + SIZE * matrix.rows.length,
+    draw,
+  };
 }

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { count, decimal, percent, plural } from "../../format";
 import { currentRoute, setParameters } from "../../route";
 import type { ExampleError } from "../../types";
-import { errorsOf, type EvaluationPayload, selectedCell, shown } from "./payload";
+import { type EvaluationPayload, errorsOf, selectedCell, shown } from "./payload";
 
 const FEW = 25; // errors that are listed at once
 
@@ -23,15 +23,24 @@ export function Errors({ payload }: { payload: EvaluationPayload }) {
     <section class="evaluation-errors" aria-labelledby="evaluation-errors">
       <h2 id="evaluation-errors">{isRegression ? "The largest differences" : "The worst errors"}</h2>
       <p class="muted">
-        {isRegression ? "The predictions that are furthest from the true value come first." : "The most confident wrong predictions come first."}
-        {payload.errors.length < payload.num_errors && ` ${count(payload.errors.length)} of ${count(payload.num_errors)} are on this page; regard evaluate --errors FILE.csv writes all of them.`}
+        {isRegression
+          ? "The predictions that are furthest from the true value come first."
+          : "The most confident wrong predictions come first."}
+        {payload.errors.length < payload.num_errors &&
+          ` ${count(payload.errors.length)} of ${count(payload.num_errors)} are on this page; regard evaluate ` +
+            "--errors FILE.csv writes all of them."}
       </p>
       <div class="choices">
         <label>
-          Search <input type="search" value={query} onInput={(event) => change({ search: event.currentTarget.value })} />
+          Search{" "}
+          <input type="search" value={query} onInput={(event) => change({ search: event.currentTarget.value })} />
         </label>
         {cell && (
-          <button type="button" onClick={() => change({ true: "", predicted: "" })} aria-label="Show the errors of all cells">
+          <button
+            type="button"
+            onClick={() => change({ true: "", predicted: "" })}
+            aria-label="Show the errors of all cells"
+          >
             true {cell.label}, predicted {cell.predicted} ✕
           </button>
         )}
@@ -53,7 +62,10 @@ export function Errors({ payload }: { payload: EvaluationPayload }) {
   );
 }
 
-const searchText = (error: ExampleError) => [...Object.values(error.texts), shown(error.label), shown(error.predicted), error.kind, `line ${error.line}`].join("\n").toLowerCase();
+const searchText = (error: ExampleError) =>
+  [...Object.values(error.texts), shown(error.label), shown(error.predicted), error.kind, `line ${error.line}`]
+    .join("\n")
+    .toLowerCase();
 
 function ErrorItem({ error }: { error: ExampleError }) {
   const [first = "", ...others] = Object.entries(error.texts).map(([, text]) => text);
@@ -75,7 +87,13 @@ function ErrorItem({ error }: { error: ExampleError }) {
           </strong>
         </span>
         {error.kind && <span class="muted">{error.kind}</span>}
-        {error.score !== null && <span class="muted">{error.confidence === null ? `difference ${decimal(error.score, 2, true)}` : `F1 ${decimal(error.score, 0)}`}</span>}
+        {error.score !== null && (
+          <span class="muted">
+            {error.confidence === null
+              ? `difference ${decimal(error.score, 2, true)}`
+              : `F1 ${decimal(error.score, 0)}`}
+          </span>
+        )}
         <span class="muted">{error.line === null ? `row ${count(error.row)}` : `line ${count(error.line)}`}</span>
       </p>
       <p dir="auto">{first}</p>
@@ -91,5 +109,11 @@ function ErrorItem({ error }: { error: ExampleError }) {
 /** Rows of the exported table. */
 export function errorRows(payload: EvaluationPayload): (string | number)[][] {
   const errors = errorsOf(payload, selectedCell(currentRoute.get()));
-  return errors.map((error) => ["error", `line ${error.line ?? ""} row ${error.row}: predicted ${shown(error.predicted)}, true ${shown(error.label)}`, error.confidence ?? error.score ?? "", "", ""]);
+  return errors.map((error) => [
+    "error",
+    `line ${error.line ?? ""} row ${error.row}: predicted ${shown(error.predicted)}, true ${shown(error.label)}`,
+    error.confidence ?? error.score ?? "",
+    "",
+    "",
+  ]);
 }

@@ -35,5 +35,8 @@ function classOf(value: string | number | readonly string[], task: string, empty
 export function errorsOf(payload: EvaluationPayload, cell: Cell | null): ExampleErrors {
   if (!cell) return payload.errors;
   const { task } = payload;
-  return payload.errors.filter((error) => classOf(error.label, task, SPURIOUS) === cell.label && classOf(error.predicted, task, MISSED) === cell.predicted);
+  return payload.errors.filter(
+    (error) =>
+      classOf(error.label, task, SPURIOUS) === cell.label && classOf(error.predicted, task, MISSED) === cell.predicted,
+  );
 }

@@ -11,7 +11,8 @@ export function ClassTable({ payload: { classes, task } }: { payload: Evaluation
   const [order, setOrder] = useState("given");
   const [all, setAll] = useState(false);
   if (!classes.length) return null;
-  const sorted = order === "given" ? classes : [...classes].sort((a, b) => (order === "f1" ? a.f1 - b.f1 : b.support - a.support));
+  const sorted =
+    order === "given" ? classes : [...classes].sort((a, b) => (order === "f1" ? a.f1 - b.f1 : b.support - a.support));
   const listed = all ? sorted : sorted.slice(0, FEW);
   const noun = task === "tag" ? "type" : task === "choose" ? "position" : "class";
   return (
@@ -26,7 +27,11 @@ export function ClassTable({ payload: { classes, task } }: { payload: Evaluation
         class="data-table evaluation-classes"
         label={`Scores of each ${noun}`}
         headers={[noun, "Precision", "Recall", "F1", "Support"]}
-        rows={listed.map((one) => [one.label, ...[one.precision, one.recall, one.f1].map((value, i) => <Bar key={i} value={value} />), count(one.support)])}
+        rows={listed.map((one) => [
+          one.label,
+          ...[one.precision, one.recall, one.f1].map((value, i) => <Bar key={i} value={value} />),
+          count(one.support),
+        ])}
       />
       {listed.length < classes.length && (
         <button type="button" onClick={() => setAll(true)}>
@@ -47,7 +52,11 @@ function Bar({ value, text }: { value: number; text?: string }) {
   );
 }
 
-const TITLES: Readonly<Record<string, string>> = { question: "By kind of question", answer: "By length of the answer", answerable: "With and without an answer" };
+const TITLES: Readonly<Record<string, string>> = {
+  question: "By kind of question",
+  answer: "By length of the answer",
+  answerable: "With and without an answer",
+};
 
 export function Groups({ payload: { groups } }: { payload: EvaluationPayload }) {
   return (
@@ -64,7 +73,10 @@ export function Groups({ payload: { groups } }: { payload: EvaluationPayload }) 
               .map((group) => [
                 group.group,
                 <Bar key="f1" value={group.f1} />,
-                <span key="interval" class="muted">{`${decimal(group.f1_interval[0], 1)} to ${decimal(group.f1_interval[1], 1)}`}</span>,
+                <span
+                  key="interval"
+                  class="muted"
+                >{`${decimal(group.f1_interval[0], 1)} to ${decimal(group.f1_interval[1], 1)}`}</span>,
                 decimal(group.exact_match, 1),
                 count(group.n),
               ])}
@@ -75,7 +87,12 @@ export function Groups({ payload: { groups } }: { payload: EvaluationPayload }) 
   );
 }
 
-const SCHEMES: Readonly<Record<string, string>> = { strict: "type and ends", exact: "ends only", partial: "an overlap counts half", type: "type, any overlap" };
+const SCHEMES: Readonly<Record<string, string>> = {
+  strict: "type and ends",
+  exact: "ends only",
+  partial: "an overlap counts half",
+  type: "type, any overlap",
+};
 
 export function Schemes({ payload: { schemes } }: { payload: EvaluationPayload }) {
   if (!schemes.length) return null;

@@ -22,7 +22,9 @@ export function stopsOf({ boxes, model }: FigurePayload): Stop[] {
   const all = Object.entries(boxes).map(([name, box]) => ({ name, box, layer: 1 }));
   return [...new Set(all.map(({ box }) => box.part))].flatMap((part) => {
     const group = (name: string) => all.filter(({ box }) => box.part === part && box.group === name);
-    const layers = Array.from({ length: model.depth }, (_, index) => group("layer").map((stop) => ({ ...stop, layer: index + 1 })));
+    const layers = Array.from({ length: model.depth }, (_, index) =>
+      group("layer").map((stop) => ({ ...stop, layer: index + 1 })),
+    );
     return [...group("in"), ...layers.flat(), ...group("out")];
   });
 }
@@ -47,9 +49,12 @@ export function useJourney(payload: FigurePayload, selection: Selection): Journe
   const [playing, setPlaying] = useState(false);
   const { parameters } = currentRoute.use();
   const stops = stopsOf(payload);
-  const stop = stops.findIndex(({ name, box, layer }) => name === selection.name && (box.group !== "layer" || layer === selection.layer));
+  const stop = stops.findIndex(
+    ({ name, box, layer }) => name === selection.name && (box.group !== "layer" || layer === selection.layer),
+  );
   const last = stop === stops.length - 1;
-  const go = (number: number) => setParameters({ box: stops[number]!.name, layer: String(stops[number]!.layer), tensor: "" });
+  const go = (number: number) =>
+    setParameters({ box: stops[number]!.name, layer: String(stops[number]!.layer), tensor: "" });
   useEffect(() => {
     if (!playing) return;
     if (last) return setPlaying(false);
@@ -84,15 +89,30 @@ export function useJourney(payload: FigurePayload, selection: Selection): Journe
 
 const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-export function JourneyControls({ payload, selection, journey }: { payload: FigurePayload; selection: Selection; journey: Journey }) {
+export function JourneyControls({
+  payload,
+  selection,
+  journey,
+}: {
+  payload: FigurePayload;
+  selection: Selection;
+  journey: Journey;
+}) {
   const { moving, playing, stop, stops, row, play, pause, step, leave } = journey;
   const tokens = Object.values(payload.tokens)[0]!;
-  const names = tokens.map((token, number) => [String(number), `${number}: ${truncate(visibleToken(token), 14)}`] as const);
+  const names = tokens.map(
+    (token, number) => [String(number), `${number}: ${truncate(visibleToken(token), 14)}`] as const,
+  );
   const { parameters } = currentRoute.use();
   return (
     <div class="figure-journey">
       <div class="choices">
-        <Select label="Follow token" options={names} value={integerParameter(parameters, "row", tokens.length)} onSelect={(value) => setParameters({ row: value })} />
+        <Select
+          label="Follow token"
+          options={names}
+          value={integerParameter(parameters, "row", tokens.length)}
+          onSelect={(value) => setParameters({ row: value })}
+        />
         <span class="group" role="group" aria-label="Token through the figure">
           {!reducedMotion() && (
             <button type="button" onClick={playing ? pause : play}>
@@ -119,11 +139,15 @@ export function JourneyControls({ payload, selection, journey }: { payload: Figu
 /** What the selected box makes of the token. */
 function caption(payload: FigurePayload, { box, layer, step, name }: Selection, row: number): string {
   const token = visibleToken(payload.tokens[box.part]![row]!);
-  const where = `${box.title} of the ${box.part}${box.group === "layer" ? `, layer ${layer} of ${payload.model.depth}` : ""}`;
+  const inLayer = box.group === "layer" ? `, layer ${layer} of ${payload.model.depth}` : "";
+  const where = `${box.title} of the ${box.part}${inLayer}`;
   const tensor = payload.tensors[step.tensors.find(([one]) => one === "out")![1]]!;
   if (tensor.words) {
     const [word, value] = tensor.words[row]![0]!;
-    return `${where}. The most probable token ${box.part === "decoder" ? "after" : "at"} “${token}” is “${visibleToken(word)}” (${box.kind === "softmax" ? percent(value) : `logit ${value.toFixed(2)}`}).`;
+    return (
+      `${where}. The most probable token ${box.part === "decoder" ? "after" : "at"} “${token}” is ` +
+      `“${visibleToken(word)}” (${box.kind === "softmax" ? percent(value) : `logit ${value.toFixed(2)}`}).`
+    );
   }
   const { values, width } = matrixOf(payload, tensor, 0);
   const first = Array.from(values.subarray(row * width, row * width + FIRST), formatNumber);
@@ -132,13 +156,25 @@ function caption(payload: FigurePayload, { box, layer, step, name }: Selection, 
 }
 
 /** The token on the line above the selected box. */
-export function MovingToken({ payload, selection, journey, scale }: { payload: FigurePayload; selection: Selection; journey: Journey; scale: number }) {
+export function MovingToken({
+  payload,
+  selection,
+  journey,
+  scale,
+}: {
+  payload: FigurePayload;
+  selection: Selection;
+  journey: Journey;
+  scale: number;
+}) {
   if (!journey.moving) return null;
   const { shapes } = layoutOf(payload);
   const shape = shapes.find(({ box }) => box === selection.name)!;
   // Positions are added on the line of the column beside their box.
   const onSide = shape.kind === "positions";
-  const column = onSide ? shapes.find(({ box, kind }) => kind !== "positions" && payload.boxes[box]!.part === selection.box.part)! : shape;
+  const column = onSide
+    ? shapes.find(({ box, kind }) => kind !== "positions" && payload.boxes[box]!.part === selection.box.part)!
+    : shape;
   const [x, y] = [column.x + column.width / 2, onSide ? shape.y + shape.height / 2 : shape.y - 7];
   return (
     <span class="figure-token" style={{ left: `${x * scale}px`, top: `${y * scale}px` }}>

@@ -60,7 +60,14 @@ function layOut(payload: FigurePayload): Layout {
   const layout: Layout = { width, height: 0, shapes: [], lines: [], labels: [], frames: [] };
   const halves = parts.map((part, number) => {
     const left = MARGIN + SIDE + number * (WIDE + GAP);
-    return stackBoxes(layout, payload, boxes.filter(([, box]) => box.part === part), part, left, number ? "Outputs (shifted right)" : "Inputs");
+    return stackBoxes(
+      layout,
+      payload,
+      boxes.filter(([, box]) => box.part === part),
+      part,
+      left,
+      number ? "Outputs (shifted right)" : "Inputs",
+    );
   });
   layout.height = Math.max(...halves.map((half) => half.y)) + MARGIN;
   const [encoder, decoder] = halves;
@@ -68,28 +75,58 @@ function layOut(payload: FigurePayload): Layout {
     // The encoder's output becomes keys and values of the decoder, above the line of the queries.
     const [top, between, level] = [encoder.y + 10, encoder.left + WIDE + GAP / 2, decoder.cross - 9];
     for (const x of [decoder.middle - WIDE / 4, decoder.middle]) {
-      const points = [encoder.middle, encoder.from, encoder.middle, top, between, top, between, level, x, level, x, decoder.cross];
+      const points = [
+        encoder.middle,
+        encoder.from,
+        encoder.middle,
+        top,
+        between,
+        top,
+        between,
+        level,
+        x,
+        level,
+        x,
+        decoder.cross,
+      ];
       layout.lines.push({ points, role: "memory", arrow: true });
     }
   }
   // Heights above the bottom become distances from the top.
   for (const one of [...layout.shapes, ...layout.frames, ...layout.labels]) one.y = layout.height - one.y;
-  for (const { points } of layout.lines) for (let at = 1; at < points.length; at += 2) points[at] = layout.height - points[at]!;
+  for (const { points } of layout.lines)
+    for (let at = 1; at < points.length; at += 2) points[at] = layout.height - points[at]!;
   return layout;
 }
 
 /** Builds a column of boxes; heights are measured upwards. */
-function stackBoxes(layout: Layout, { without, model }: FigurePayload, boxes: readonly (readonly [string, BoxView])[], part: string, left: number, label: string) {
+function stackBoxes(
+  layout: Layout,
+  { without, model }: FigurePayload,
+  boxes: readonly (readonly [string, BoxView])[],
+  part: string,
+  left: number,
+  label: string,
+) {
   const outer = part === "encoder" ? -1 : 1; // the side with free space
   const middle = left + WIDE / 2;
   let y = MARGIN + 18; // current height
   let from = y; // start of the line to the next box
   let cross = 0; // height of the cross-attention
-  const line = (points: number[], role: Connector["role"] = "flow", arrow = true) => layout.lines.push({ points, role, arrow });
+  const line = (points: number[], role: Connector["role"] = "flow", arrow = true) =>
+    layout.lines.push({ points, role, arrow });
   const lineTo = (top: number) => line([middle, from, middle, top]);
   const addShape = (name: string, box: BoxView, bottom: number) => {
     const height = HEIGHTS[box.kind] ?? PLAIN;
-    layout.shapes.push({ box: name, kind: box.kind, lines: LINES[box.title] ?? [box.title], x: left, y: bottom + height, width: WIDE, height });
+    layout.shapes.push({
+      box: name,
+      kind: box.kind,
+      lines: LINES[box.title] ?? [box.title],
+      x: left,
+      y: bottom + height,
+      width: WIDE,
+      height,
+    });
     y = from = bottom + height;
   };
   /** A circle with a plus on the line, and the box beside it. */
@@ -97,11 +134,24 @@ function stackBoxes(layout: Layout, { without, model }: FigurePayload, boxes: re
     const center = y + SPACE + RING;
     lineTo(center - RING);
     const corners = Array.from({ length: 17 }, (_, corner) => (2 * Math.PI * corner) / 16);
-    line(corners.flatMap((angle) => [middle + RING * Math.cos(angle), center + RING * Math.sin(angle)]), "flow", false);
+    line(
+      corners.flatMap((angle) => [middle + RING * Math.cos(angle), center + RING * Math.sin(angle)]),
+      "flow",
+      false,
+    );
     layout.labels.push({ x: middle, y: center, text: "+" });
     const x = outer < 0 ? left - SIDE : left + WIDE + 6;
-    if (!without.includes("positions")) line([outer < 0 ? left - 6 : x, center, middle + outer * RING, center], "positions");
-    layout.shapes.push({ box: name, kind: box.kind, lines: LINES[box.title]!, x, y: center + 17, width: SIDE - 6, height: 34 });
+    if (!without.includes("positions"))
+      line([outer < 0 ? left - 6 : x, center, middle + outer * RING, center], "positions");
+    layout.shapes.push({
+      box: name,
+      kind: box.kind,
+      lines: LINES[box.title]!,
+      x,
+      y: center + 17,
+      width: SIDE - 6,
+      height: 34,
+    });
     y = from = center + RING;
   };
   /** One line becomes queries, keys and values; for cross-attention it is the queries alone. */
@@ -118,7 +168,8 @@ function stackBoxes(layout: Layout, { without, model }: FigurePayload, boxes: re
     }
   };
   const addLayer = (layer: readonly (readonly [string, BoxView])[]) => {
-    const bottom = (y += SPACE);
+    y += SPACE;
+    const bottom = y;
     let begin = 0;
     layer.forEach(([name, box], number) => {
       if (number === 0 || layer[number - 1]![1].kind === "add") begin = y + SPACE / 2;

@@ -23,12 +23,16 @@ export interface Selection {
 export function selectionOf(payload: FigurePayload, { parameters }: Route): Selection {
   const names = Object.keys(payload.boxes);
   const wanted = parameters["box"] ?? "";
-  const name = wanted in payload.boxes ? wanted : (names.find((one) => payload.boxes[one]!.kind === "attention") ?? names[0]!);
+  const name =
+    wanted in payload.boxes ? wanted : (names.find((one) => payload.boxes[one]!.kind === "attention") ?? names[0]!);
   const box = payload.boxes[name]!;
   const layer = layerParameter(parameters, payload.model.depth);
   const step = box.steps[Math.min(layer, box.steps.length) - 1]!;
   const initial = box.kind === "attention" ? "weights" : "out";
-  const [tensorName, index] = step.tensors.find(([one]) => one === parameters["tensor"]) ?? step.tensors.find(([one]) => one === initial) ?? step.tensors.at(-1)!;
+  const [tensorName, index] =
+    step.tensors.find(([one]) => one === parameters["tensor"]) ??
+    step.tensors.find(([one]) => one === initial) ??
+    step.tensors.at(-1)!;
   const tensor = payload.tensors[index]!;
   return {
     mode: MODES.find((mode) => mode === parameters["mode"]) ?? "figure",
@@ -53,7 +57,8 @@ export interface Matrix {
 const decoded = new WeakMap<TensorView, Float32Array>();
 
 export function matrixOf(payload: FigurePayload, tensor: TensorView, head: number): Matrix {
-  const all = decoded.get(tensor) ?? (tensor.data === null ? Float32Array.from(tensor.values ?? []) : halves(bytes(tensor.data)));
+  const all =
+    decoded.get(tensor) ?? (tensor.data === null ? Float32Array.from(tensor.values ?? []) : halves(bytes(tensor.data)));
   decoded.set(tensor, all);
   const width = tensor.shape.length === 1 ? 1 : tensor.shape.at(-1)!;
   const height = tensor.shape.length === 1 ? tensor.shape[0]! : tensor.shape.at(-2)!;

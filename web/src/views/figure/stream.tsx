@@ -1,5 +1,5 @@
-// The residual stream: the layers one above the other, each sublayer beside the stream that it reads and adds to, with the lengths of the
-// vectors of one token.
+// The residual stream: the layers one above the other, each sublayer beside the stream that it reads and adds to, with
+// the lengths of the vectors of one token.
 import { useMemo } from "preact/hooks";
 import { Canvas, useWidth } from "../../canvas";
 import { DataTable, ScrollRegion, Select } from "../../components";
@@ -11,7 +11,10 @@ import type { BoxPassView } from "../../types";
 import type { Drawing, Table } from "../../view";
 import { type FigurePayload, matrixOf, visibleToken } from "./payload";
 
-/** What one sublayer adds to the vector of a token: lengths before, of the update, and after; the cosine of before and after. */
+/**
+ * What one sublayer adds to the vector of a token: lengths before, of the update, and after; the cosine of before and
+ * after.
+ */
 interface Update {
   readonly part: string;
   readonly layer: number;
@@ -25,9 +28,9 @@ interface Update {
 }
 
 const SUBLAYERS = [
-  { add: "attended", sublayer: "attention" },
-  { add: "crossed", sublayer: "cross" },
-  { add: "fed", sublayer: "ffn" },
+  { add: "attention_residual", sublayer: "attention" },
+  { add: "cross_residual", sublayer: "cross" },
+  { add: "ffn_residual", sublayer: "ffn" },
 ];
 
 export interface StreamSelection {
@@ -38,7 +41,10 @@ export interface StreamSelection {
 export function streamSelection(payload: FigurePayload, { parameters }: Route): StreamSelection {
   const { depth } = payload.model;
   const shown = integerParameter(parameters, "layers", depth + 1, Math.min(2, depth));
-  return { layers: Math.max(1, shown), token: integerParameter(parameters, "row", Object.values(payload.tokens)[0]!.length) };
+  return {
+    layers: Math.max(1, shown),
+    token: integerParameter(parameters, "row", Object.values(payload.tokens)[0]!.length),
+  };
 }
 
 const length = (vector: Float32Array) => Math.sqrt(vector.reduce((sum, value) => sum + value * value, 0));
@@ -74,7 +80,8 @@ export function updatesOf(payload: FigurePayload, { layers, token }: StreamSelec
   );
 }
 
-const [ROW, COLUMN, MARGIN, BOX] = [92, 340, 18, [150, 34] as const]; // pixels: a sublayer's row, a half, around all, a box
+// Pixels: a sublayer's row, a half, around all, a box.
+const [ROW, COLUMN, MARGIN, BOX] = [92, 340, 18, [150, 34] as const];
 const [STREAM, BRANCH, RING] = [64, 130, 8]; // x of the stream and of its boxes in a half, radius of a sum
 
 export function streamDrawing(payload: FigurePayload, selection: StreamSelection): Drawing {
@@ -119,7 +126,14 @@ export function streamDrawing(payload: FigurePayload, selection: StreamSelection
         }
         if (residual) painter.line(x, from, x, sum + RING, accent, 1, 3);
         arrow([x, level + 6, left + BRANCH + BOX[0] / 2, level + 6, left + BRANCH + BOX[0] / 2, level - 2]);
-        box(`${norm_first ? "Norm, " : ""}${one.cross ? "Cross-Attention" : one.kind === "attention" ? "Self-Attention" : "Feed Forward"}`, left + BRANCH, level - 14, [BOX[0], 24], series(one.kind === "attention" ? 4 : 5));
+        box(
+          (norm_first ? "Norm, " : "") +
+            (one.cross ? "Cross-Attention" : one.kind === "attention" ? "Self-Attention" : "Feed Forward"),
+          left + BRANCH,
+          level - 14,
+          [BOX[0], 24],
+          series(one.kind === "attention" ? 4 : 5),
+        );
         arrow([left + BRANCH + BOX[0] / 2, level - 26, left + BRANCH + BOX[0] / 2, sum, x + RING, sum]);
         painter.text(`+ ${one.update.toFixed(2)}`, left + BRANCH + BOX[0] / 2 + 8, sum + 10, { size: 12 });
         painter.rect(x - RING, sum - RING, 2 * RING, 2 * RING, page);
@@ -131,7 +145,12 @@ export function streamDrawing(payload: FigurePayload, selection: StreamSelection
       });
       arrow([x, top, x, top - 22], accent, 3);
       const { depth } = payload.model;
-      painter.text(selection.layers < depth ? `to layer ${selection.layers + 1} of ${depth}` : `out of layer ${depth}`, x, top - 34, { align: "center", size: 12, color: muted });
+      painter.text(
+        selection.layers < depth ? `to layer ${selection.layers + 1} of ${depth}` : `out of layer ${depth}`,
+        x,
+        top - 34,
+        { align: "center", size: 12, color: muted },
+      );
       return { x, top, own };
     });
     const [encoder, decoder] = tops;
@@ -152,7 +171,12 @@ export function streamDrawing(payload: FigurePayload, selection: StreamSelection
 export function streamTable(payload: FigurePayload, selection: StreamSelection): Table {
   return {
     headers: ["part", "layer", "sublayer", "length_before", "length_of_update", "length_after", "cosine_before_after"],
-    rows: updatesOf(payload, selection).map((one) => [one.part, one.layer, one.title, ...[one.before, one.update, one.after, one.cosine].map((value) => Number(value.toFixed(4)))]),
+    rows: updatesOf(payload, selection).map((one) => [
+      one.part,
+      one.layer,
+      one.title,
+      ...[one.before, one.update, one.after, one.cosine].map((value) => Number(value.toFixed(4))),
+    ]),
   };
 }
 
@@ -167,24 +191,52 @@ export function ResidualStream({ payload }: { payload: FigurePayload }) {
     <section aria-labelledby="stream">
       <h2 id="stream">Residual stream</h2>
       <p>
-        Each sublayer reads the vector of a token, and its output is added to that vector. So a straight line leads from the embedding to the last layer, and the sublayers only add to it.
+        Each sublayer reads the vector of a token, and its output is added to that vector. So a straight line leads from
+        the embedding to the last layer, and the sublayers only add to it.
       </p>
       <div class="choices">
-        <Select label="Layers" options={layerNumbers(payload.model.depth).map(String)} value={layers} onSelect={(value) => setParameters({ layers: value })} />
-        <Select label="Token" options={tokens.map((text, number) => [String(number), `${number}: ${visibleToken(text)}`] as const)} value={token} onSelect={(value) => setParameters({ row: value })} />
+        <Select
+          label="Layers"
+          options={layerNumbers(payload.model.depth).map(String)}
+          value={layers}
+          onSelect={(value) => setParameters({ layers: value })}
+        />
+        <Select
+          label="Token"
+          options={tokens.map((text, number) => [String(number), `${number}: ${visibleToken(text)}`] as const)}
+          value={token}
+          onSelect={(value) => setParameters({ row: value })}
+        />
       </div>
       <div ref={element}>
         {room > 0 && (
           <ScrollRegion label="Residual stream, a drawing">
-            <Canvas {...drawing} inputs={[drawing]} label={`Residual stream of ${layers} layers`} draw={(painter) => drawing.draw(painter)} />
+            <Canvas
+              {...drawing}
+              inputs={[drawing]}
+              label={`Residual stream of ${layers} layers`}
+              draw={(painter) => drawing.draw(painter)}
+            />
           </ScrollRegion>
         )}
       </div>
       <DataTable
         class="figure-numbers"
         label="Lengths of the vectors"
-        headers={["sublayer", "layer", "length before", "length of update", "length after", "cosine of before and after"]}
-        rows={updates.map((one) => [`${one.title}${Object.keys(payload.tokens).length > 1 ? `, ${one.part}` : ""}`, one.layer, ...[one.before, one.update, one.after].map((value) => value.toFixed(2)), decimal(one.cosine)])}
+        headers={[
+          "sublayer",
+          "layer",
+          "length before",
+          "length of update",
+          "length after",
+          "cosine of before and after",
+        ]}
+        rows={updates.map((one) => [
+          `${one.title}${Object.keys(payload.tokens).length > 1 ? `, ${one.part}` : ""}`,
+          one.layer,
+          ...[one.before, one.update, one.after].map((value) => value.toFixed(2)),
+          decimal(one.cosine),
+        ])}
       />
     </section>
   );

@@ -1,15 +1,27 @@
-// Tiles of the part of an attention map that is shown, computed in a worker. The worker's script is part of the page's own
-// (a blob), so that it also starts in exported files; if a browser refuses it, the page computes the tiles, a few milliseconds at a time.
+// Tiles of the part of an attention map that is shown, computed in a worker. The worker's script is part of the page's
+// own (a blob), so that it also starts in exported files; if a browser refuses it, the page computes the tiles, a few
+// milliseconds at a time.
 import { useEffect, useRef, useState } from "preact/hooks";
 import TileWorker from "./tile_worker?worker&inline";
-import { type EncodedHead, nextTask, type Tile, type TileAnswer, tileComputer, type TileMessage, type TileRequest } from "./tiles";
+import {
+  type EncodedHead,
+  nextTask,
+  type Tile,
+  type TileAnswer,
+  type TileMessage,
+  type TileRequest,
+  tileComputer,
+} from "./tiles";
 
 interface TileSource {
   send(request: TileRequest): void;
   close(): void;
 }
 
-function openTileSource({ query, key, normalizer, scale, causal, window }: EncodedHead, answer: (answer: TileAnswer) => void): TileSource {
+function openTileSource(
+  { query, key, normalizer, scale, causal, window }: EncodedHead,
+  answer: (answer: TileAnswer) => void,
+): TileSource {
   let worker: Worker | null = null;
   let open = true;
   let last: TileRequest | null = null;

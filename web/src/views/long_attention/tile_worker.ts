@@ -1,5 +1,5 @@
 // Computes tiles of an attention map in a worker. Their weights are transferred to the page, not copied.
-import { tileComputer, type TileMessage } from "./tiles";
+import { type TileMessage, tileComputer } from "./tiles";
 
 /** What a worker's global scope has; the types of the page describe a window. */
 interface WorkerScope {

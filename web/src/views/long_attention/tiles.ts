@@ -1,5 +1,5 @@
-// The weights of a part of an attention map, tile by tile, from queries, keys and normalizers. Runs in a worker, and in the page
-// where a worker cannot start: the computation returns to the event loop every few milliseconds.
+// The weights of a part of an attention map, tile by tile, from queries, keys and normalizers. Runs in a worker, and in
+// the page where a worker cannot start: the computation returns to the event loop every few milliseconds.
 import { bytes } from "../../binary";
 
 export const TILE = 256; // tokens of a side
@@ -66,7 +66,15 @@ function* computeTiles(head: Head, { row, column, size }: TileRequest): Generato
 }
 
 /** exp(scale * query . key - normalizer) for the rows `first` to `end` of a tile; 0 outside the mask. */
-function computeRows({ query, key, normalizer, scale, causal, window }: Head, row: number, column: number, first: number, end: number, columns: number, weights: Float32Array): void {
+function computeRows(
+  { query, key, normalizer, scale, causal, window }: Head,
+  row: number,
+  column: number,
+  first: number,
+  end: number,
+  columns: number,
+  weights: Float32Array,
+): void {
   const width = query.length / normalizer.length;
   for (let i = first; i < end; i++) {
     const start = (row + i) * width;
@@ -100,7 +108,8 @@ export function tileComputer(answer: (answer: TileAnswer) => void): (message: Ti
       newest = message.id;
       void compute(message);
     } else {
-      for (const [name, value] of Object.entries(message)) head[name as keyof Head] = typeof value === "string" ? new Float32Array(bytes(value).buffer) : value;
+      for (const [name, value] of Object.entries(message))
+        head[name as keyof Head] = typeof value === "string" ? new Float32Array(bytes(value).buffer) : value;
     }
   };
 }

@@ -28,7 +28,13 @@ export function barDrawing(chart: BarChart): FigureDrawing {
   const largest = Math.max(...chart.bars.map((bar) => Math.abs(bar.value))) || 1;
   const step = BAR.height + BAR.gap;
   const width = left + BAR.width + right;
-  const tooltips = chart.bars.map((bar, i) => ({ x: 0, y: i * step, width, height: step, text: `${bar.name}: ${bar.text}` }));
+  const tooltips = chart.bars.map((bar, i) => ({
+    x: 0,
+    y: i * step,
+    width,
+    height: step,
+    text: `${bar.name}: ${bar.text}`,
+  }));
   const draw = (painter: Painter) => {
     const { accent, other, muted } = colors.get();
     chart.bars.forEach((bar, i) => {
@@ -45,18 +51,30 @@ const CELL = 26; // height in pixels
 const TINT = 0.6; // opacity of the largest number, so that the text stays legible
 
 export function numbersDrawing(matrix: NumberMatrix): FigureDrawing {
-  const texts = matrix.values.map((row) => row.map((value) => (Math.abs(value) < 0.5 * 10 ** -matrix.digits ? 0 : value).toFixed(matrix.digits)));
+  const texts = matrix.values.map((row) =>
+    row.map((value) => (Math.abs(value) < 0.5 * 10 ** -matrix.digits ? 0 : value).toFixed(matrix.digits)),
+  );
   const cell = Math.max(30, longest([...texts.flat(), ...matrix.columns]) + 10);
   const left = longest(matrix.rows) + 12;
   const top = matrix.columns.some((name) => name) ? 24 : 2;
   const largest = Math.max(...matrix.values.flat().map(Math.abs)) || 1;
   const areas = texts.map((row, i) =>
-    row.map((text, j) => ({ x: left + cell * j, y: top + CELL * i, width: cell, height: CELL, text: `${matrix.rows[i]} ${matrix.columns[j]}: ${text}` })),
+    row.map((text, j) => ({
+      x: left + cell * j,
+      y: top + CELL * i,
+      width: cell,
+      height: CELL,
+      text: `${matrix.rows[i]} ${matrix.columns[j]}: ${text}`,
+    })),
   );
   const draw = (painter: Painter) => {
     const { accent, other, muted, rule } = colors.get();
-    matrix.columns.forEach((name, j) => painter.text(name, left + cell * (j + 0.5), top - 12, { align: "center", mono: true, color: muted }));
-    matrix.rows.forEach((name, i) => painter.text(name, left - 8, top + CELL * (i + 0.5), { align: "right", mono: true }));
+    matrix.columns.forEach((name, j) =>
+      painter.text(name, left + cell * (j + 0.5), top - 12, { align: "center", mono: true, color: muted }),
+    );
+    matrix.rows.forEach((name, i) =>
+      painter.text(name, left - 8, top + CELL * (i + 0.5), { align: "right", mono: true }),
+    );
     areas.forEach((row, i) =>
       row.forEach(({ x, y }, j) => {
         const value = matrix.values[i]![j]!;
@@ -66,7 +84,12 @@ export function numbersDrawing(matrix: NumberMatrix): FigureDrawing {
     );
     outline(painter, left, top, cell * matrix.columns.length, CELL * matrix.rows.length, rule);
   };
-  return { width: left + cell * matrix.columns.length + 2, height: top + CELL * matrix.rows.length + 2, tooltips: areas.flat(), draw };
+  return {
+    width: left + cell * matrix.columns.length + 2,
+    height: top + CELL * matrix.rows.length + 2,
+    tooltips: areas.flat(),
+    draw,
+  };
 }
 
 const BOX = { across: 28, down: 40, line: 18, padding: 10 };
@@ -74,9 +97,13 @@ const HEAD = 7; // length of an arrow's head
 
 export function diagramDrawing(diagram: Diagram): FigureDrawing {
   const lines = diagram.boxes.map((box) => box.text.split("\n"));
-  const column = Math.max(...diagram.boxes.map((box, i) => (longest(lines[i]!) + 2 * BOX.padding) / box.width)) + BOX.across;
+  const column =
+    Math.max(...diagram.boxes.map((box, i) => (longest(lines[i]!) + 2 * BOX.padding) / box.width)) + BOX.across;
   const high = Math.max(...lines.map((text) => text.length)) * BOX.line + BOX.padding;
-  const [firstColumn, firstRow] = [Math.min(...diagram.boxes.map((box) => box.column)), Math.min(...diagram.boxes.map((box) => box.row))];
+  const [firstColumn, firstRow] = [
+    Math.min(...diagram.boxes.map((box) => box.column)),
+    Math.min(...diagram.boxes.map((box) => box.row)),
+  ];
   const areas = diagram.boxes.map((box) => ({
     x: (box.column - firstColumn) * column + 1,
     y: (box.row - firstRow) * (high + BOX.down) + 1,
@@ -93,10 +120,17 @@ export function diagramDrawing(diagram: Diagram): FigureDrawing {
       painter.rect(x, y, width, height, accent, strong ? 0.25 : 0.08);
       outline(painter, x, y, width, height, strong ? accent : rule);
       const middle = y + height / 2 - ((lines[i]!.length - 1) * BOX.line) / 2;
-      lines[i]!.forEach((text, number) => painter.text(text, x + width / 2, middle + number * BOX.line, { align: "center", color: ink, bold: strong }));
+      lines[i]!.forEach((text, number) =>
+        painter.text(text, x + width / 2, middle + number * BOX.line, { align: "center", color: ink, bold: strong }),
+      );
     });
   };
-  return { width: Math.max(...areas.map((one) => one.x + one.width)) + 2, height: Math.max(...areas.map((one) => one.y + one.height)) + 2, tooltips: areas, draw };
+  return {
+    width: Math.max(...areas.map((one) => one.x + one.width)) + 2,
+    height: Math.max(...areas.map((one) => one.y + one.height)) + 2,
+    tooltips: areas,
+    draw,
+  };
 }
 
 /** From the side of one box to the nearest side of another. */
@@ -107,10 +141,15 @@ function drawArrow(painter: Painter, from: TooltipArea, to: TooltipArea, label: 
   // Where both are above each other, the arrow is upright.
   const [low, high] = [Math.max(from.x, to.x), Math.min(from.x + from.width, to.x + to.width)];
   const shared = low < high ? (low + high) / 2 : null;
-  const start: readonly [number, number] = beside ? [x1 < x2 ? from.x + from.width : from.x, y1] : [shared ?? x1, y1 < y2 ? from.y + from.height : from.y];
-  const end: readonly [number, number] = beside ? [x1 < x2 ? to.x : to.x + to.width, y2] : [shared ?? x2, y1 < y2 ? to.y : to.y + to.height];
+  const start: readonly [number, number] = beside
+    ? [x1 < x2 ? from.x + from.width : from.x, y1]
+    : [shared ?? x1, y1 < y2 ? from.y + from.height : from.y];
+  const end: readonly [number, number] = beside
+    ? [x1 < x2 ? to.x : to.x + to.width, y2]
+    : [shared ?? x2, y1 < y2 ? to.y : to.y + to.height];
   painter.line(...start, ...end, color, 1, 1.5);
   const angle = Math.atan2(end[1] - start[1], end[0] - start[0]);
-  for (const turn of [0.5, -0.5]) painter.line(...end, end[0] - HEAD * Math.cos(angle + turn), end[1] - HEAD * Math.sin(angle + turn), color, 1, 1.5);
+  for (const turn of [0.5, -0.5])
+    painter.line(...end, end[0] - HEAD * Math.cos(angle + turn), end[1] - HEAD * Math.sin(angle + turn), color, 1, 1.5);
   if (label) painter.text(label, (start[0] + end[0]) / 2 + 6, (start[1] + end[1]) / 2, { size: 12, color });
 }

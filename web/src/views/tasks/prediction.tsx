@@ -7,7 +7,11 @@ import { ABOUT_GRADIENT, aboutIntegratedGradients, type TokenStrip, TokenStrips 
 import type { EntityView, Evidence, PredictedExample, TaskModelView } from "../../types";
 import type { ViewOf } from "../../view";
 
-const probabilityCell = (probability: number) => ({ content: percent(probability), class: "task-number", title: String(probability) });
+const probabilityCell = (probability: number) => ({
+  content: percent(probability),
+  class: "task-number",
+  title: String(probability),
+});
 
 export function ShowPrediction({ prediction, model }: { prediction: PredictedExample; model: TaskModelView }) {
   const { image, texts } = prediction;
@@ -37,13 +41,26 @@ export function ShowPrediction({ prediction, model }: { prediction: PredictedExa
           probabilityCell(probability),
         ])}
       />
-      {model.several && <p class="muted">Several labels may hold at once: each probability stands for itself, and labels with 50% or more are predicted.</p>}
+      {model.several && (
+        <p class="muted">
+          Several labels may hold at once: each probability stands for itself, and labels with 50% or more are
+          predicted.
+        </p>
+      )}
     </section>
   );
 }
 
 /** A text with marked spans. */
-function MarkedText({ text, spans, mark }: { text: string; spans: readonly Span[]; mark(span: Span, text: string): preact.JSX.Element }) {
+function MarkedText({
+  text,
+  spans,
+  mark,
+}: {
+  text: string;
+  spans: readonly Span[];
+  mark(span: Span, text: string): preact.JSX.Element;
+}) {
   const parts: (string | preact.JSX.Element)[] = [];
   let end = 0;
   for (const span of [...spans].sort((a, b) => a.start - b.start)) {
@@ -71,7 +88,12 @@ function Entities({ prediction }: { prediction: PredictedExample }) {
         text={prediction.texts[0] ?? ""}
         spans={entities}
         mark={(span, text) => (
-          <mark key={span.start} class="task-entity" style={{ "--tint": color(labelOf(span)) }} title={`${labelOf(span)} ${span.probability}`}>
+          <mark
+            key={span.start}
+            class="task-entity"
+            style={{ "--tint": color(labelOf(span)) }}
+            title={`${labelOf(span)} ${span.probability}`}
+          >
             {text} <small>{labelOf(span)}</small>
           </mark>
         )}
@@ -95,7 +117,10 @@ function Answers({ prediction: one }: { prediction: PredictedExample }) {
   const { parameters } = currentRoute.use();
   const { texts, prediction } = one;
   const answers = prediction.nbest ?? [];
-  const predicted = Math.max(0, answers.findIndex((answer) => answer.start === prediction.start && answer.end === prediction.end));
+  const predicted = Math.max(
+    0,
+    answers.findIndex((answer) => answer.start === prediction.start && answer.end === prediction.end),
+  );
   const selected = integerParameter(parameters, "answer", answers.length, predicted);
   const span = answers[selected];
   return (
@@ -119,7 +144,11 @@ function Answers({ prediction: one }: { prediction: PredictedExample }) {
       <ol class="task-nbest">
         {answers.map((answer, number) => (
           <li key={number}>
-            <button type="button" aria-pressed={number === selected} onClick={() => setParameters({ answer: String(number) })}>
+            <button
+              type="button"
+              aria-pressed={number === selected}
+              onClick={() => setParameters({ answer: String(number) })}
+            >
               <span class="task-share" style={{ width: `${100 * answer.probability}%` }} aria-hidden="true" />
               <span dir="auto">{answer.answer || "no answer"}</span>
               <span class="task-number" title={String(answer.probability)}>
@@ -129,7 +158,9 @@ function Answers({ prediction: one }: { prediction: PredictedExample }) {
           </li>
         ))}
       </ol>
-      {prediction.margin !== undefined && prediction.margin !== null && <p class="muted">The best answer scores {prediction.margin.toFixed(2)} above no answer.</p>}
+      {prediction.margin !== undefined && prediction.margin !== null && (
+        <p class="muted">The best answer scores {prediction.margin.toFixed(2)} above no answer.</p>
+      )}
     </>
   );
 }
@@ -139,21 +170,37 @@ function layerOf(evidence: Evidence, parameters: Readonly<Record<string, string>
   return layerParameter(parameters, evidence.attention.length, 0);
 }
 
-export function evidenceStrips(evidence: Evidence, parameters: Readonly<Record<string, string>>): readonly TokenStrip[] {
+export function evidenceStrips(
+  evidence: Evidence,
+  parameters: Readonly<Record<string, string>>,
+): readonly TokenStrip[] {
   const { about, integrated, gradient, attention, special } = evidence;
   const layer = layerOf(evidence, parameters);
   const token = evidence.tokens[evidence.token];
-  const strip = (name: string, text: TokenStrip["about"], values: readonly number[], signed: boolean) => ({ name, about: text, values, signed, colors: relativeToWords(values, special) });
+  const strip = (name: string, text: TokenStrip["about"], values: readonly number[], signed: boolean) => ({
+    name,
+    about: text,
+    values,
+    signed,
+    colors: relativeToWords(values, special),
+  });
   return [
     strip("Integrated gradients", aboutIntegratedGradients(about, integrated), integrated.scores, true),
     strip("Gradient × input", ABOUT_GRADIENT, gradient.scores, true),
     layer === 0
       ? strip("Attention, all layers", `what reaches ${token} from each token (rollout)`, evidence.rollout, false)
-      : strip(`Attention, layer ${layer}`, `what ${token} attends to, the mean over heads`, attention[layer - 1] ?? [], false),
+      : strip(
+          `Attention, layer ${layer}`,
+          `what ${token} attends to, the mean over heads`,
+          attention[layer - 1] ?? [],
+          false,
+        ),
   ];
 }
 
-/** Values relative to the largest word, from -1 to 1: special tokens receive much attention and would hide all others. */
+/**
+ * Values relative to the largest word, from -1 to 1: special tokens receive much attention and would hide all others.
+ */
 function relativeToWords(values: readonly number[], special: readonly boolean[]): readonly number[] {
   const words = values.filter((_, i) => !special[i]);
   const largest = Math.max(...words.map(Math.abs), 1e-12);
@@ -180,18 +227,27 @@ export function EvidencePanel({ prediction: one, model }: { prediction: Predicte
             onSelect={(about) => setParameters({ about })}
           />
         )}
-        <Select label="Attention of" options={layers} value={layer || ""} empty="all layers (rollout)" onSelect={(value) => setParameters({ layer: value })} />
+        <Select
+          label="Attention of"
+          options={layers}
+          value={layer || ""}
+          empty="all layers (rollout)"
+          onSelect={(value) => setParameters({ layer: value })}
+        />
         {one.evidence.length < entities && (
           <span class="muted">
             the first {one.evidence.length} of {entities}
           </span>
         )}
         {model && !one.image && one.texts.length <= 2 && (
-          <a href={formatRoute({ view: "attention", parameters: { model, text, ...(second && { text_b: second }) } })}>All heads of this text</a>
+          <a href={formatRoute({ view: "attention", parameters: { model, text, ...(second && { text_b: second }) } })}>
+            All heads of this text
+          </a>
         )}
       </div>
       <TokenStrips strips={evidenceStrips(evidence, route.parameters)} tokens={evidence}>
-        it; the colors of each strip are relative to its largest word. Attention shows what a model attends to, not why it decides.
+        it; the colors of each strip are relative to its largest word. Attention shows what a model attends to, not why
+        it decides.
       </TokenStrips>
     </section>
   );

@@ -16,7 +16,15 @@ const MAX_UPLOAD = 900_000; // characters
 // Module state: a training continues while another view is shown, and the form keeps its values.
 const current = store<TrainingOptions | null>(null);
 const currentError = store("");
-const formValues = store({ task: "classify", path: "", model: "", output: "", epochs: "3", limit: "1000", columns: "" });
+const formValues = store({
+  task: "classify",
+  path: "",
+  model: "",
+  output: "",
+  epochs: "3",
+  limit: "1000",
+  columns: "",
+});
 const uploadedFile = store<File | null>(null);
 let timer: ReturnType<typeof setTimeout> | undefined;
 
@@ -28,7 +36,8 @@ async function send(name: "train" | "training" | "cancel-training", args: object
     const options = await act(name, args);
     current.set(options);
     currentError.set("");
-    if (options.job?.state === "done" && (before?.state !== "done" || before.output !== options.job.output)) await refreshModels();
+    if (options.job?.state === "done" && (before?.state !== "done" || before.output !== options.job.output))
+      await refreshModels();
   } catch (error) {
     currentError.set((error as Error).message);
   }
@@ -70,7 +79,10 @@ function TrainingForm({ options }: { options: TrainingOptions }) {
     const args = { ...values, model };
     if (!file || values.path.trim()) return send("train", args);
     if (file.size > MAX_UPLOAD)
-      return currentError.set(`${file.name} is too large to upload (${count(file.size)} bytes of ${count(MAX_UPLOAD)}); put it into ${options.folder} and enter its name`);
+      return currentError.set(
+        `${file.name} is too large to upload (${count(file.size)} bytes of ${count(MAX_UPLOAD)}); put it into ` +
+          `${options.folder} and enter its name`,
+      );
     let content: string;
     try {
       content = await file.text();
@@ -82,16 +94,28 @@ function TrainingForm({ options }: { options: TrainingOptions }) {
   const input = (name: keyof typeof values, label: string, attributes: object, className = "field task-small") => (
     <label class={className}>
       <span>{label}</span>
-      <input name={name} value={values[name]} onInput={(event) => set(name)(event.currentTarget.value)} spellcheck={false} {...attributes} />
+      <input
+        name={name}
+        value={values[name]}
+        onInput={(event) => set(name)(event.currentTarget.value)}
+        spellcheck={false}
+        {...attributes}
+      />
     </label>
   );
   return (
     <>
       <p class="task-builtin">
-        <button type="button" class="main" disabled={busy} onClick={() => void run(send("train", { builtin_examples: true }))}>
+        <button
+          type="button"
+          class="main"
+          disabled={busy}
+          onClick={() => void run(send("train", { builtin_examples: true }))}
+        >
           Train on {options.builtin_examples} built-in sentences
         </button>{" "}
-        They are labeled {options.builtin_labels.join(", ")}: too few for a good model, enough to see how training works. Or use your own examples:
+        They are labeled {options.builtin_labels.join(", ")}: too few for a good model, enough to see how training
+        works. Or use your own examples:
       </p>
       <form
         class="request-form task-form"
@@ -100,16 +124,44 @@ function TrainingForm({ options }: { options: TrainingOptions }) {
           void run(submit());
         }}
       >
-        <Select class="field model" name="task" label="Task" options={Object.keys(options.tasks)} value={values.task} onSelect={set("task")} />
-        {input("path", `File in ${options.folder} or given with --data (${options.tasks[values.task]})`, { type: "text", placeholder: "examples.tsv" }, "field")}
+        <Select
+          class="field model"
+          name="task"
+          label="Task"
+          options={Object.keys(options.tasks)}
+          value={values.task}
+          onSelect={set("task")}
+        />
+        {input(
+          "path",
+          `File in ${options.folder} or given with --data (${options.tasks[values.task]})`,
+          { type: "text", placeholder: "examples.tsv" },
+          "field",
+        )}
         <label class="field task-upload">
           <span>… or upload a small one{file && `: ${file.name}`}</span>
-          <input type="file" name="file" onChange={(event) => uploadedFile.set(event.currentTarget.files?.[0] ?? null)} />
+          <input
+            type="file"
+            name="file"
+            onChange={(event) => uploadedFile.set(event.currentTarget.files?.[0] ?? null)}
+          />
         </label>
         {input("limit", "Examples (0: all)", { type: "number", min: 0 })}
         {input("epochs", "Epochs", { type: "number", min: 1, max: 20 })}
-        <Select class="field model" name="start" label="Start from" options={models} value={model} onSelect={set("model")} />
-        {input("output", `Name of the model, a folder in ${options.folder} (empty: a new one)`, { type: "text" }, "field")}
+        <Select
+          class="field model"
+          name="start"
+          label="Start from"
+          options={models}
+          value={model}
+          onSelect={set("model")}
+        />
+        {input(
+          "output",
+          `Name of the model, a folder in ${options.folder} (empty: a new one)`,
+          { type: "text" },
+          "field",
+        )}
         {input("columns", "Columns, if not detected", { type: "text", placeholder: "text,label" })}
         <button type="submit" class="main" disabled={busy}>
           Train
@@ -121,15 +173,22 @@ function TrainingForm({ options }: { options: TrainingOptions }) {
 
 function Progress({ job, cancel }: { job: TrainingStatus; cancel(): void }) {
   const running = job.state === "running";
-  const heading = { running: job.stopping ? "Stopping" : "Training", done: "Trained", failed: "Failed", cancelled: "Stopped" }[job.state];
+  const heading = {
+    running: job.stopping ? "Stopping" : "Training",
+    done: "Trained",
+    failed: "Failed",
+    cancelled: "Stopped",
+  }[job.state];
   const selected = currentRoute.use().parameters["model"];
   const use = () => {
     location.hash = formatRoute({ view: "tasks", parameters: { model: job.output } });
     scrollTo(0, 0);
   };
-  const time = running && job.seconds_left !== null ? `${duration(job.seconds_left)} left` : `${duration(job.seconds)} in total`;
+  const time =
+    running && job.seconds_left !== null ? `${duration(job.seconds_left)} left` : `${duration(job.seconds)} in total`;
   const status = job.steps
-    ? `step ${count(job.step)} of ${count(job.steps)}, epoch ${job.epoch} of ${job.epochs}, loss ${(job.loss ?? 0).toFixed(3)}, ${job.steps_per_second.toPrecision(2)} steps/s, ${time}`
+    ? `step ${count(job.step)} of ${count(job.steps)}, epoch ${job.epoch} of ${job.epochs}, loss ` +
+      `${(job.loss ?? 0).toFixed(3)}, ${job.steps_per_second.toPrecision(2)} steps/s, ${time}`
     : running
       ? "Reading the examples and the model …"
       : "";
@@ -151,7 +210,11 @@ function Progress({ job, cancel }: { job: TrainingStatus; cancel(): void }) {
         </ul>
       )}
       <ErrorMessage text={job.error} />
-      {job.command && <pre tabIndex={0} aria-label="Command line of this training">{job.command}</pre>}
+      {job.command && (
+        <pre tabIndex={0} aria-label="Command line of this training">
+          {job.command}
+        </pre>
+      )}
       {running && (
         <button type="button" onClick={cancel} disabled={job.stopping}>
           Stop
@@ -181,7 +244,8 @@ function Curve({ job: { curve, steps, scores } }: { job: TrainingStatus }) {
   const x = (step: number) => left + ((width - left - right) * step) / last;
   const y = (share: number) => top + height * (1 - share);
   const evaluated = curve.filter((point) => point.score !== null);
-  const line = (points: readonly (readonly [number, number])[]) => points.slice(1).flatMap((point, index) => [...points[index]!, ...point]);
+  const line = (points: readonly (readonly [number, number])[]) =>
+    points.slice(1).flatMap((point, index) => [...points[index]!, ...point]);
   const draw = (painter: Painter) => {
     const { accent, muted, other, rule } = colors.get();
     for (const share of [0, 0.5, 1]) {
@@ -202,7 +266,13 @@ function Curve({ job: { curve, steps, scores } }: { job: TrainingStatus }) {
       <figcaption class="muted">
         Training loss (solid){name && evaluated.length > 0 ? `, and ${name} on dev after each epoch (dashed)` : ""}
       </figcaption>
-      <Canvas width={width} height={top + height + 26} inputs={[curve]} draw={draw} label={`Training loss from ${curve[0]!.loss.toFixed(2)} to ${curve.at(-1)!.loss.toFixed(2)}`} />
+      <Canvas
+        width={width}
+        height={top + height + 26}
+        inputs={[curve]}
+        draw={draw}
+        label={`Training loss from ${curve[0]!.loss.toFixed(2)} to ${curve.at(-1)!.loss.toFixed(2)}`}
+      />
     </figure>
   );
 }

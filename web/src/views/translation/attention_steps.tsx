@@ -4,8 +4,8 @@ import type { ComponentChildren } from "preact";
 import { useWidth } from "../../canvas";
 import { DataTable, Token } from "../../components";
 import { decimal, fixedPercent, largestMagnitude, visible } from "../../format";
-import { setParameters } from "../../route";
 import { STRIP_HEIGHT, VectorStrip } from "../../heat_map";
+import { setParameters } from "../../route";
 import { describeHeads, describeTimeStep, type Selection, type StepAttention, SUBSTEPS, timeStep } from "./payload";
 
 interface Props {
@@ -25,16 +25,23 @@ export function AttentionSteps({ selection, attention }: Props) {
         <legend class="muted">Sub-steps up to</legend>
         <span class="group">
           {SUBSTEPS.map((name, number) => (
-            <button key={name} type="button" aria-pressed={number + 1 === substeps} onClick={() => setParameters({ sub: number + 1 === SUBSTEPS.length ? "" : String(number + 1) })}>
+            <button
+              key={name}
+              type="button"
+              aria-pressed={number + 1 === substeps}
+              onClick={() => setParameters({ sub: number + 1 === SUBSTEPS.length ? "" : String(number + 1) })}
+            >
               {number + 1}. {name}
             </button>
           ))}
         </span>
       </fieldset>
       <ol class="explanations">
-        {explanations(selection).slice(0, substeps).map((line) => (
-          <li key={line}>{line}</li>
-        ))}
+        {explanations(selection)
+          .slice(0, substeps)
+          .map((line) => (
+            <li key={line}>{line}</li>
+          ))}
       </ol>
       <Numbers selection={selection} attention={attention} />
     </section>
@@ -52,14 +59,22 @@ function Numbers({ selection, attention }: Props) {
   const strongest = weights.reduce((best, weight, at) => (weight > weights[best]! ? at : best), 0);
   const name = recurrent ? "h" : "v";
   const selectable = { marked: dimension, onSelect: (next: number) => setParameters({ d: String(next) }) };
-  const valueStrip = (vector: Float32Array) => <VectorStrip vector={vector} largest={largestValue} width={Math.max(24, weightedWidth - 10)} {...selectable} />;
+  const valueStrip = (vector: Float32Array) => (
+    <VectorStrip vector={vector} largest={largestValue} width={Math.max(24, weightedWidth - 10)} {...selectable} />
+  );
   const number = (content: ComponentChildren, name: string) => ({ content, class: `number ${name}` });
   const headers = [
     "source",
     { content: `1. state${recurrent ? " h" : ""}`, class: "vector", ref: stateColumn },
     ...(substeps > 1 ? ["2. score"] : []),
     ...(substeps > 2 ? [{ content: "3. softmax", class: "soft" }] : []),
-    ...(substeps > 3 ? [{ content: `4. × ${name}`, class: "vector", ref: weightedColumn }, `${name}[${dimension}]`, `× ${name}[${dimension}]`] : []),
+    ...(substeps > 3
+      ? [
+          { content: `4. × ${name}`, class: "vector", ref: weightedColumn },
+          `${name}[${dimension}]`,
+          `× ${name}[${dimension}]`,
+        ]
+      : []),
   ];
   const weightBar = (weight: number) => (
     <>
@@ -69,7 +84,12 @@ function Numbers({ selection, attention }: Props) {
   );
   const cells = (token: string, at: number) => [
     <Token text={visible(token)} />,
-    { content: <VectorStrip vector={states[at]!} largest={largestState} width={stripWidth} {...(recurrent && selectable)} />, class: "vector" },
+    {
+      content: (
+        <VectorStrip vector={states[at]!} largest={largestState} width={stripWidth} {...(recurrent && selectable)} />
+      ),
+      class: "vector",
+    },
     ...(substeps > 1 ? [number(scores ? decimal(scores[at]!) : "–", "score")] : []),
     ...(substeps > 2 ? [number(weightBar(weights[at]!), "weight")] : []),
     ...(substeps > 3
@@ -91,7 +111,12 @@ function Numbers({ selection, attention }: Props) {
     <>
       {query && substeps > 1 && (
         <p class="query">
-          <span>{queryName(selection)}:</span> <VectorStrip vector={query} largest={largestMagnitude(query)} width={Math.min(420, Math.max(120, stripWidth))} />
+          <span>{queryName(selection)}:</span>{" "}
+          <VectorStrip
+            vector={query}
+            largest={largestMagnitude(query)}
+            width={Math.min(420, Math.max(120, stripWidth))}
+          />
         </p>
       )}
       <DataTable
@@ -106,9 +131,19 @@ function Numbers({ selection, attention }: Props) {
         <label class="which">
           <span class="muted">
             Dimension of the {context.length} whose numbers are written out
-            {mean && ` (this one belongs to head ${heads[Math.floor((dimension * heads.length) / context.length)]} and is multiplied by the weight of that head)`}: press a strip, or
+            {mean &&
+              ` (this one belongs to head ${heads[Math.floor((dimension * heads.length) / context.length)]} and ` +
+                "is multiplied by the weight of that head)"}
+            : press a strip, or
           </span>
-          <input type="number" name="d" min={0} max={context.length - 1} value={dimension} onInput={(event) => setParameters({ d: event.currentTarget.value })} />
+          <input
+            type="number"
+            name="d"
+            min={0}
+            max={context.length - 1}
+            value={dimension}
+            onInput={(event) => setParameters({ d: event.currentTarget.value })}
+          />
         </label>
       )}
     </>
@@ -124,20 +159,25 @@ const SCORES: Record<string, string> = {
 
 const RECIPES: Readonly<Record<string, string>> = {
   luong: "State and context are concatenated and go through a trained layer that predicts the word (Luong’s recipe).",
-  deck: "The context joins the vector of the last word as the input of the cell, whose new state predicts the word (the recipe of the lecture).",
+  deck:
+    "The context joins the vector of the last word as the input of the cell, whose new state predicts the word (the " +
+    "recipe of the lecture).",
 };
 
 /** What scores the encoder states. */
 export function queryName({ model }: Selection): string {
   if (!model.recurrent) return "The query q, computed from the decoder’s vector at this step";
-  const state = model.recipe === "deck" ? "The decoder’s state s of the previous step" : "The decoder’s state s at this step";
+  const state =
+    model.recipe === "deck" ? "The decoder’s state s of the previous step" : "The decoder’s state s at this step";
   return model.score === "additive" ? `${state}, as W s` : state;
 }
 
 /** One explanation per sub-step. */
 export function explanations({ model, payload, mean, attention }: Selection): readonly string[] {
   const count = payload.source.tokens.length;
-  const states = `The encoder computes a state for each of the ${count} tokens of the source, including its end: vectors of ${attention?.states[0]?.length ?? 0} numbers.`;
+  const states =
+    `The encoder computes a state for each of the ${count} tokens of the source, including its end: vectors of ` +
+    `${attention?.states[0]?.length ?? 0} numbers.`;
   const width = attention?.context.length ?? 0;
   if (model.recurrent)
     return [
@@ -149,10 +189,18 @@ export function explanations({ model, payload, mean, attention }: Selection): re
     ];
   return [
     `${states} A head computes a key k and a value v from each.`,
-    mean ? "Each head has its own scores: select one to see them." : `Each key gets a score: ${SCORES[model.score]}, here the product times ${payload.encoder?.scale.toFixed(4)}.`,
-    mean ? "The softmax turns the scores of each head into weights; shown is their mean, which alignments use." : "The softmax turns the scores into weights that sum to 1.",
-    mean ? "Each value is multiplied by the weight of its own head; the heads are next to each other." : "Each value is multiplied by its weight: a large one amplifies it, a small one drowns it out.",
-    `The sum is the context vector${mean ? `, ${width} numbers of these heads` : ` of this head, ${width} numbers`}. The contexts of all heads are concatenated, multiplied by a matrix and added to the decoder’s vector.`,
+    mean
+      ? "Each head has its own scores: select one to see them."
+      : `Each key gets a score: ${SCORES[model.score]}, here the product times ${payload.encoder?.scale.toFixed(4)}.`,
+    mean
+      ? "The softmax turns the scores of each head into weights; shown is their mean, which alignments use."
+      : "The softmax turns the scores into weights that sum to 1.",
+    mean
+      ? "Each value is multiplied by the weight of its own head; the heads are next to each other."
+      : "Each value is multiplied by its weight: a large one amplifies it, a small one drowns it out.",
+    "The sum is the context " +
+      `vector${mean ? `, ${width} numbers of these heads` : ` of this head, ${width} numbers`}. The contexts of all ` +
+      "heads are concatenated, multiplied by a matrix and added to the decoder’s vector.",
   ];
 }
 
@@ -199,7 +247,9 @@ export function TimeSlider({ selection }: { selection: Selection }) {
               title={`${describeTimeStep(selection, number)}: ${fixedPercent(one.probability, 1)}`}
               onClick={() => goToStep(number, selection)}
             >
-              {payload.time_steps_read > 0 && timeStep(selection, number).number && <sub>{timeStep(selection, number).number}</sub>}
+              {payload.time_steps_read > 0 && timeStep(selection, number).number && (
+                <sub>{timeStep(selection, number).number}</sub>
+              )}
               <bdi>{visible(one.token)}</bdi>
             </button>
           </li>
@@ -207,7 +257,8 @@ export function TimeSlider({ selection }: { selection: Selection }) {
       </ol>
       {payload.time_steps_read > 0 && (
         <p class="muted">
-          The encoder reads a word per time step, steps 1 to {payload.time_steps_read}; the decoder then writes a word per step. As in the lectures, the pieces of a word count as one, and end tokens are not counted.
+          The encoder reads a word per time step, steps 1 to {payload.time_steps_read}; the decoder then writes a word
+          per step. As in the lectures, the pieces of a word count as one, and end tokens are not counted.
         </p>
       )}
     </div>
@@ -217,8 +268,10 @@ export function TimeSlider({ selection }: { selection: Selection }) {
 export function Candidates({ selection }: { selection: Selection }) {
   const { hypothesis, step } = selection;
   const { token, probability, likeliest } = hypothesis.steps[step]!;
-  const isSelected = (one: { token: string; probability: number }) => one.token === token && one.probability === probability;
-  const rows = likeliest.some(isSelected) ? likeliest : [{ token, probability }, ...likeliest]; // the beam, or who gave the translation, may select another token
+  const isSelected = (one: { token: string; probability: number }) =>
+    one.token === token && one.probability === probability;
+  // the beam, or who gave the translation, may select another token
+  const rows = likeliest.some(isSelected) ? likeliest : [{ token, probability }, ...likeliest];
   return (
     <div class="candidates">
       <h2>

@@ -95,18 +95,39 @@ export function meanWeights({ payload, hypothesis, layer, heads }: Selection): F
 }
 
 /** A query, scores, weights or a context of one head at one step. */
-export function headVector({ model }: Translation, hypothesis: DecodedHypothesis, name: keyof CrossAttention, step: number, layer: number, head: number): Float32Array {
+export function headVector(
+  { model }: Translation,
+  hypothesis: DecodedHypothesis,
+  name: keyof CrossAttention,
+  step: number,
+  layer: number,
+  head: number,
+): Float32Array {
   const [steps, heads] = [hypothesis.steps.length, model.heads];
-  return rowOf(floats(hypothesis.attention![name]), ((layer - 1) * heads + head) * steps + step, model.layers * heads * steps);
+  return rowOf(
+    floats(hypothesis.attention![name]),
+    ((layer - 1) * heads + head) * steps + step,
+    model.layers * heads * steps,
+  );
 }
 
-function attentionOf(payload: Translation, hypothesis: DecodedHypothesis, step: number, layer: number, heads: readonly number[]): StepAttention {
+function attentionOf(
+  payload: Translation,
+  hypothesis: DecodedHypothesis,
+  step: number,
+  layer: number,
+  heads: readonly number[],
+): StepAttention {
   const model = payload.model;
   const size = payload.source.tokens.length;
   const vector = (name: keyof CrossAttention, head: number) => headVector(payload, hypothesis, name, step, layer, head);
   const encoder = payload.encoder!;
   const states = rowsOf(floats(encoder.states), size);
-  const values = heads.map((head) => (encoder.values === null ? states : rowsOf(rowOf(floats(encoder.values), (layer - 1) * model.heads + head, model.layers * model.heads), size)));
+  const values = heads.map((head) =>
+    encoder.values === null
+      ? states
+      : rowsOf(rowOf(floats(encoder.values), (layer - 1) * model.heads + head, model.layers * model.heads), size),
+  );
   const weighted = values.map((vectors, number) => {
     const weights = vector("weights", heads[number]!);
     return vectors.map((value, row) => value.map((x) => x * weights[row]!));
@@ -115,7 +136,10 @@ function attentionOf(payload: Translation, hypothesis: DecodedHypothesis, step: 
   return {
     query: single === null ? null : vector("query", single),
     scores: single === null ? null : vector("scores", single),
-    weights: Float32Array.from({ length: size }, (_, i) => heads.reduce((sum, head) => sum + vector("weights", head)[i]!, 0) / heads.length),
+    weights: Float32Array.from(
+      { length: size },
+      (_, i) => heads.reduce((sum, head) => sum + vector("weights", head)[i]!, 0) / heads.length,
+    ),
     states,
     values: concatenateHeads(values),
     weighted: concatenateHeads(weighted),
@@ -123,8 +147,14 @@ function attentionOf(payload: Translation, hypothesis: DecodedHypothesis, step: 
   };
 }
 
-/** The time step as the lectures count: a recurrent encoder reads the words of the source in the first steps. The pieces of a word share a number, end tokens have none. */
-export function timeStep({ payload, hypothesis }: Selection, step: number): { readonly number: number | null; readonly count: number } {
+/**
+ * The time step as the lectures count: a recurrent encoder reads the words of the source in the first steps. The pieces
+ * of a word share a number, end tokens have none.
+ */
+export function timeStep(
+  { payload, hypothesis }: Selection,
+  step: number,
+): { readonly number: number | null; readonly count: number } {
   const first = payload.time_steps_read;
   if (!first) return { number: step + 1, count: hypothesis.steps.length };
   const word = hypothesis.pieces.word_indices[step];
@@ -137,6 +167,7 @@ export function describeTimeStep(selection: Selection, step = selection.step): s
 }
 
 export function describeHeads({ model, layer, heads, mean }: Selection): string {
-  if (model.recurrent) return `the single attention of the ${model.kind.toUpperCase()} (score ${model.score}, recipe ${model.recipe})`;
+  if (model.recurrent)
+    return `the single attention of the ${model.kind.toUpperCase()} (score ${model.score}, recipe ${model.recipe})`;
   return mean ? `layer ${layer}, mean of heads ${heads.join(", ")}` : `layer ${layer}, head ${heads[0]}`;
 }

@@ -361,9 +361,9 @@ def both_losses(models: Models) -> list[StoryBlock]:
             masked = masking_for(loaded.tokenizer)(torch.tensor([pair.ids]), torch.Generator().manual_seed(0))
             batch = collate(masked.ids.tolist())
             hidden = model(batch.ids, batch.layout, torch.tensor(pair.segments))
-            tokens = torch.nn.functional.cross_entropy(model.masked(hidden[masked.positions]), masked.targets)
+            tokens = torch.nn.functional.cross_entropy(model.mlm_head(hidden[masked.positions]), masked.targets)
             label = torch.tensor([0 if second == PAIRS[0][1] else 1])
-            order = torch.nn.functional.cross_entropy(model.next(model.pooler(hidden, batch.layout)), label)
+            order = torch.nn.functional.cross_entropy(model.nsp_head(model.pooler(hidden, batch.layout)), label)
         rows.append((second, f"{float(tokens):.3f}", f"{float(order):.3f}", f"{float(tokens + order):.3f}"))
     size: int = model.config.vocab_size
     chance = (

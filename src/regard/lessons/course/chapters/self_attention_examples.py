@@ -71,7 +71,7 @@ def five_steps(models: Models) -> list[StoryBlock]:
     box = figure.box("encoder.attention")
     one, two = box.in_layer(1), box.in_layer(2)
     heads = range(len(one["q"]))
-    output = figure.box("encoder.fed").in_layer(1)["out"]
+    output = figure.box("encoder.ffn_residual").in_layer(1)["out"]
     projections = [
         [f"head {head}", *(", ".join(f"{x:.2f}" for x in one[name][head, 1, :3]) for name in "qkv")] for head in heads
     ]

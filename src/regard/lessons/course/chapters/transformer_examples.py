@@ -179,10 +179,10 @@ def layer_norm(models: Models) -> list[StoryBlock]:
     import torch
 
     figure = figure_for(models, "The car is blue", ENCODER)
-    one = figure.box("encoder.attended").in_layer(1)
+    one = figure.box("encoder.attention_residual").in_layer(1)
     total, out = one["total"], one["out"]
     with use_network(models, ENCODER) as model:
-        norm = model.encoder.layers[0].attended.norm
+        norm = model.encoder.layers[0].attention_residual.norm
         gain, bias = norm.weight.detach(), norm.bias.detach()
         with torch.inference_mode():
             alone = norm(total[2:3])
@@ -300,7 +300,7 @@ def top_of_the_encoder(models: Models) -> list[StoryBlock]:
     """All decoder layers read the same encoder output, and make their own keys and values of it."""
     figure = figure_for(models, STUDENT)
     norm = [box for box in figure.model_boxes if box.name == "encoder.final_norm"]
-    top = norm[0].passes[-1]["out"] if norm else figure.box("encoder.fed").passes[-1]["out"]
+    top = norm[0].passes[-1]["out"] if norm else figure.box("encoder.ffn_residual").passes[-1]["out"]
     cross = figure.box("decoder.cross").passes
     rows = [
         (
@@ -431,9 +431,9 @@ def residual_lengths(models: Models) -> list[StoryBlock]:
     for part in ("encoder", "decoder"):
         for layer in (1, 2):
             for name, title in (
-                ("attended", "self-attention"),
-                ("crossed", "cross-attention"),
-                ("fed", "feed-forward"),
+                ("attention_residual", "self-attention"),
+                ("cross_residual", "cross-attention"),
+                ("ffn_residual", "feed-forward"),
             ):
                 if f"{part}.{name}" in {box.name for box in figure.model_boxes}:
                     one = figure.box(f"{part}.{name}").in_layer(layer)

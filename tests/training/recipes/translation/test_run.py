@@ -21,7 +21,7 @@ from regard.data.translation_pairs import TranslationPair, read_translation_pair
 from regard.errors import InputError, RegardError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation.translator import bleu, load_translator
-from regard.training.translation.trainer import TranslationReport
+from regard.training.recipes.translation.recipe import TranslationReport
 from tests.inference.translation.conftest import sentences
 
 Tune = Callable[..., TranslationReport]
@@ -149,9 +149,9 @@ def test_other_damage_is_reported(tune: Tune, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"subwords/tokenizer\.json.*--resume"):
         tune(tmp_path / "cut", resume=True)
     (work / "subwords" / "tokenizer.json").write_bytes(good)
-    [saved] = (work / "recent-1").iterdir()
-    flip(saved / "model.safetensors")
-    with pytest.raises(RegardError, match=r"recent-1/step-\d+/model\.safetensors"):
+    for saved in (work / "checkpoints").iterdir():
+        flip(saved / "model.safetensors")
+    with pytest.raises(RegardError, match=r"checkpoints/step-\d+/model\.safetensors"):
         tune(tmp_path / "cut", resume=True)
 
 
@@ -228,11 +228,13 @@ def test_long_pairs_are_skipped_and_counted(
 
 
 def test_divergence_is_reported(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard.training.translation.trainer import TranslationObjective
+    from regard.training.recipes.translation.objective import TranslationObjective
 
     plain = TranslationObjective.forward
     monkeypatch.setattr(
-        TranslationObjective, "forward", lambda self, batch: {"loss": plain(self, batch)["loss"] * float("inf")}
+        TranslationObjective,
+        "forward",
+        lambda self, batch, **options: {"loss": plain(self, batch, **options)["loss"] * float("inf")},
     )
     with pytest.raises(RegardError, match=r"diverged.*training\.learning_rate"):
         tune(tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Output folders: the manifest, detection of foreign files, and removal of listed files only."""
+"""Durable folders: the record, detection of foreign files, and removal of listed files only."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import pytest
 
 from regard.checkpoints.files import write_folder
 from regard.errors import InputError
-from regard.files.output_folder import (
-    MANIFEST,
-    OutputManifest,
+from regard.files.durable_folder import (
+    RECORD,
+    DamagedRecord,
+    FolderRecord,
     foreign_entries,
     refuse_foreign_content,
     remove_files,
     remove_output,
 )
+from regard.files.json_files import with_checksum
 
 
 def tree(folder: Path) -> set[str]:
@@ -32,14 +34,14 @@ def fill(folder: Path, *names: str) -> None:
 
 
 def test_a_manifest_round_trip(tmp_path: Path) -> None:
-    assert OutputManifest.read(tmp_path) is None
-    manifest = OutputManifest("fine-tuning run", ("config.toml",), ("seeds/best/", "seeds/0.json"))
+    assert FolderRecord.read(tmp_path) is None
+    manifest = FolderRecord("fine-tuning run", ("config.toml",), ("seeds/best/", "seeds/0.json"))
     manifest.write(tmp_path)
-    inode = (tmp_path / MANIFEST).stat().st_ino
+    inode = (tmp_path / RECORD).stat().st_ino
     manifest.write(tmp_path)
-    assert OutputManifest.read(tmp_path) == manifest and (tmp_path / MANIFEST).stat().st_ino == inode
+    assert FolderRecord.read(tmp_path) == manifest and (tmp_path / RECORD).stat().st_ino == inode
     with pytest.raises(InputError, match="holds a fine-tuning run, expected a pretraining run"):
-        OutputManifest.read(tmp_path, kind="pretraining run")
+        FolderRecord.read(tmp_path, kind="pretraining run")
 
 
 @pytest.mark.parametrize(
@@ -58,12 +60,24 @@ def test_a_manifest_round_trip(tmp_path: Path) -> None:
     ids=str,
 )
 def test_invalid_manifest_is_rejected(tmp_path: Path, change: dict[str, Any]) -> None:
-    OutputManifest("run", ()).write(tmp_path)
-    document = json.loads((tmp_path / MANIFEST).read_text())
-    for content in (json.dumps(document | change), "[]", "{", json.dumps({"name": "regard"})):
-        (tmp_path / MANIFEST).write_text(content)
-        with pytest.raises(InputError, match=r"regard\.json: not a manifest of this version of Regard"):
-            OutputManifest.read(tmp_path)
+    FolderRecord("run", ()).write(tmp_path)
+    document = json.loads((tmp_path / RECORD).read_text())
+    del document["checksum"]
+    for changed in (with_checksum(document | change), document, {"name": "regard"}):
+        (tmp_path / RECORD).write_text(json.dumps(changed))
+        with pytest.raises(InputError, match=r"regard\.json: not a record of this version of Regard") as caught:
+            FolderRecord.read(tmp_path)
+        assert not isinstance(caught.value, DamagedRecord)
+
+
+def test_a_damaged_record_is_an_error_of_its_own(tmp_path: Path) -> None:
+    FolderRecord("run", ("a.txt",)).write(tmp_path)
+    document = json.loads((tmp_path / RECORD).read_text())
+    misnamed = {name.replace("checksum", "chfcksum"): value for name, value in document.items()}
+    for content in (json.dumps(document | {"kind": "ran"}), json.dumps(misnamed), "[]", "{", ""):
+        (tmp_path / RECORD).write_text(content)
+        with pytest.raises(DamagedRecord, match=r"regard\.json"):
+            FolderRecord.read(tmp_path)
 
 
 def test_files_of_a_killed_process_are_not_foreign(tmp_path: Path) -> None:
@@ -126,7 +140,7 @@ def test_complete_output_is_removed(tmp_path: Path, mine: list[str]) -> None:
     write_folder(folder, tensors={}, files={"config.json": b"{}", "report.md": b""})
     remove_output(folder)  # without a manifest: nothing
     assert "config.toml" in tree(folder)
-    OutputManifest("run", ("config.toml", "lock"), ("seeds/0.json",)).write(folder)
+    FolderRecord("run", ("config.toml", "lock"), ("seeds/0.json",)).write(folder)
     remove_output(folder)
     assert tree(folder) == set(mine) if mine else not folder.exists()
     remove_output(folder)

@@ -1,23 +1,15 @@
-"""The loss compared with its formula, and averaging of epoch weights."""
+"""The loss compared with its formula."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from regard.errors import RegardError
 from regard.inference.translation.subwords import train_subwords
-from regard.training.translation.config import TranslationConfig
-from regard.training.translation.trainer import (
-    EncodedPair,
-    EpochWeights,
-    TranslationObjective,
-    collate_pairs,
-    new_model,
-)
+from regard.training.recipes.translation.config import TranslationConfig
+from regard.training.recipes.translation.objective import EncodedPair, TranslationObjective, collate_pairs
+from regard.training.recipes.translation.recipe import new_model
 from tests.inference.translation.conftest import SMALL, sentences
 
 PAIRS = sentences(60)
@@ -66,22 +58,3 @@ def test_rdrop_adds_the_divergence_of_two_passes() -> None:
     assert loss(3.0) - loss(1.0) == pytest.approx(float(one_way + other_way), rel=1e-4)
     model.eval()  # no dropout, so both passes are equal
     assert loss(3.0) == pytest.approx(loss(0.0), rel=1e-5)
-
-
-def test_the_average_is_that_of_the_last_epochs(tmp_path: Path) -> None:
-    model = nn.Linear(2, 2)
-    epoch_weights = EpochWeights(tmp_path, recent=3)
-    seen = []
-    for epoch in range(1, 6):
-        with torch.no_grad():
-            model.weight.normal_()
-        seen.append(model.weight.detach().clone())
-        epoch_weights.save_recent(epoch, model)
-        if epoch == 2:
-            epoch_weights.save_best(epoch, model)
-    epoch_weights.load_average([3, 4, 5], model)
-    torch.testing.assert_close(model.weight.detach(), torch.stack(seen[2:]).mean(0))
-    epoch_weights.load_best(2, model)
-    assert model.weight.equal(seen[1])
-    with pytest.raises(RegardError, match="the weights of epoch 2 are gone"):
-        epoch_weights.load_average([2, 3], model)

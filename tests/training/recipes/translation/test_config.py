@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from regard.errors import InputError
-from regard.training.translation.config import TranslationConfig
+from regard.training.recipes.translation.config import TranslationConfig
 
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+CONFIGS = Path(__file__).resolve().parents[4] / "configs"
 
 
 def test_each_family_has_its_defaults(tmp_path: Path) -> None:

@@ -12,7 +12,18 @@ from regard.errors import check_choice
 from regard.inference.translation.subwords import MIN_VOCAB_SIZE
 from regard.models.family import translation_families
 from regard.settings import SettingsFile, SettingsSection, SettingsTables
-from regard.training.settings import RENAMED_SETTINGS, RunSection
+from regard.training.settings import (
+    AdamEpsilon,
+    AverageEpochs,
+    LearningRate,
+    NumEpochs,
+    RunSection,
+    Scheduler,
+    TrainingSection,
+    WarmupRatio,
+    WarmupSteps,
+    WeightDecay,
+)
 
 DEFAULT_VOCAB_SIZE = 8000
 
@@ -64,38 +75,28 @@ class SubwordSection(SettingsSection):
         return value
 
 
-class TranslationTrainingSection(SettingsSection):
-    num_epochs: int = Field(default=30, ge=1, le=1 << 20, description="Maximum number of epochs.")
+class TranslationTrainingSection(TrainingSection):
+    num_epochs: NumEpochs = 30
     tokens_per_batch: int = Field(
         default=4096, ge=1, le=1 << 24, description="Tokens per step, of the longer side, with padding."
     )
-    learning_rate: float = Field(default=1e-3, gt=0, le=10, description="Peak learning rate.")
-    lr_scheduler_type: Literal["noam", "linear", "cosine", "constant"] = Field(
-        default="noam", description="Decay after warmup: noam (1/sqrt(step)), linear, cosine or constant."
-    )
-    warmup_steps: int = Field(default=1000, ge=1, le=1 << 24, description="Steps of learning rate warmup.")
-    weight_decay: float = Field(default=0.0, ge=0, le=10, description="Weight decay of matrices.")
-    max_grad_norm: float = Field(default=1.0, ge=0, description="Maximum gradient norm; 0 disables clipping.")
+    learning_rate: LearningRate = 1e-3
+    weight_decay: WeightDecay = 0.0
+    adam_epsilon: AdamEpsilon = 1e-9
+    warmup_ratio: WarmupRatio = 0.0
+    warmup_steps: WarmupSteps = 1000
+    lr_scheduler_type: Scheduler = "noam"
+    average_epochs: AverageEpochs = 5
     label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="Label smoothing.")
     rdrop_weight: float = Field(
         default=0.0, ge=0, le=100, description="Weight of R-Drop's divergence between two passes; 0 disables it."
     )
     max_length: int = Field(default=200, ge=2, le=1 << 16, description="Pairs with more tokens on a side are left out.")
     num_beams: int = Field(default=1, ge=1, le=100, description="Beams for the translations of dev; 1: greedy.")
-    early_stopping_patience: int = Field(
-        default=0, ge=0, le=1 << 20, description="Epochs without a better BLEU before stopping; 0: never."
-    )
-    average_epochs: int = Field(
-        default=5, ge=1, le=100, description="Number of last epochs whose weights are averaged at the end."
-    )
-    select: Literal["best", "average"] = Field(
-        default="best", description="Weights to keep: the better on dev of best epoch and average, or the average."
-    )
 
 
 class TranslationConfig(SettingsFile):
     example: ClassVar[str] = "training.num_epochs=20"
-    renamed: ClassVar[Mapping[str, str]] = {**RENAMED_SETTINGS, "training.warmup": "warmup_steps"}
 
     model: TranslatorSection = TranslatorSection()
     vocabulary: SubwordSection = SubwordSection()

@@ -1,0 +1,1 @@
+"""One recipe for each kind of training: its settings, data, loss, scores, and what it saves."""
