@@ -22,6 +22,7 @@ from regard.server.models.program import explain
 from regard.server.models.registry import ModelOptions, ModelRegistry
 from regard.server.models.served_model import ServedModel
 from regard.server.models.verb_job import ProcessModels, VerbJob
+from regard.server.studio.training import TrainingJob, run_training
 from tests.server.coroutines import run_coroutine
 
 LOCAL = ModelOptions(device="cpu", local=True)
@@ -93,8 +94,12 @@ def local_registry(
 
 
 def stub_registry(run_verb: Any) -> ModelRegistry:
-    """Models that compute nothing, for verbs that tests define."""
-    return local_registry([], load=lambda name: LoadedModel(name, nn.Linear(1, 1), None), run_verb=run_verb)
+    """Models that compute nothing and run already, for verbs that tests define."""
+    names = ["regard-bert", "regard-gpt"]
+    registry = local_registry(names, load=lambda name: LoadedModel(name, nn.Linear(1, 1), None), run_verb=run_verb)
+    for name in names:
+        run_coroutine(registry.process(name, "verbs"))
+    return registry
 
 
 def verb_host(name: str, *others: str) -> VerbJob:
@@ -102,6 +107,11 @@ def verb_host(name: str, *others: str) -> VerbJob:
     host = VerbJob(ProcessModels(name, load_model(name), {one: one for one in (name, *others)}, local=True))
     host.max_items = 20_000
     return host
+
+
+def run_in_thread(job: TrainingJob) -> Mapping[str, float]:
+    """Train in this thread. The job can be stopped only when it sends an event or a message."""
+    return run_training(job.request, lambda event: job.on_event(event.model_dump()))
 
 
 class StubResult(Result):

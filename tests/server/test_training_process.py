@@ -16,10 +16,10 @@ import pytest
 
 from regard.server.studio import training
 from regard.server.studio.studio import Studio
-from regard.server.studio.training import TrainingJob, TrainingJobs, run_in_thread
+from regard.server.studio.training import TrainingJob, TrainingJobs
 from regard.verbs.train import TrainRequest
 from regard.worker_process import WorkerProcess
-from tests.server.local import local_registry
+from tests.server.local import local_registry, run_in_thread
 
 SOON = 200
 

@@ -161,13 +161,12 @@ async def _serve(
     False when a signal came before."""
     stopping = asyncio.Event()
     with _on_signals(asyncio.get_running_loop(), stopping):
+        stop = asyncio.ensure_future(stopping.wait())
         loading: asyncio.Task[None] | None = None
         try:
             if wait:
                 loading = asyncio.ensure_future(models.start())
-                stop = asyncio.ensure_future(stopping.wait())
                 await asyncio.wait([loading, stop], return_when=asyncio.FIRST_COMPLETED)
-                stop.cancel()
                 if not loading.done():
                     return False
                 loading.result()
@@ -175,12 +174,11 @@ async def _serve(
             announce()
             if not wait:
                 loading = asyncio.ensure_future(models.prepare())
-                await asyncio.sleep(0)
-            if stopping.is_set():
-                return False
+            stop.add_done_callback(lambda done: setattr(server, "should_exit", True))
             await server.serve(sockets=[bound])
             return True
         finally:
+            stop.cancel()
             if loading is not None:
                 loading.cancel()
                 await asyncio.gather(loading, return_exceptions=True)

@@ -142,5 +142,5 @@ def test_example_images_are_small_and_the_page_lists_them() -> None:
     assert {read_image(name).pixels.shape for name in images} == {(28, 28)}
     assert np.ptp(read_image("digit-4-or-9").pixels) > 0
     page = Path(__file__).parents[3] / "web" / "src" / "patch_pictures.tsx"
-    listed = re.search(r"EXAMPLE_IMAGES = \[(.*)\]", page.read_text(encoding="utf-8"))
+    listed = re.search(r"EXAMPLE_IMAGES = \[(.*?)\]", page.read_text(encoding="utf-8"), re.DOTALL)
     assert listed is not None and re.findall(r'"([^"]+)"', listed[1]) == list(images)

@@ -7,9 +7,10 @@ verb runs, then one for the view. A blank string means that an optional field is
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import ExitStack
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic.json_schema import models_json_schema
@@ -19,7 +20,7 @@ from regard.events import Event
 from regard.files.json_files import json_text
 from regard.server.errors import RequestError
 from regard.verbs import VERBS, find
-from regard.verbs.base import Verb
+from regard.verbs.base import Request, Verb
 
 if TYPE_CHECKING:
     from regard.render.result import Result
@@ -72,6 +73,28 @@ def run_verb(host: VerbHost, name: str, arguments: Mapping[str, object]) -> Gene
 
     A string may also be the key of an image that the client has sent.
     """
+    verb, given = http_verb(name), _given(host, name, arguments)
+    uploads = _uploads(host, verb, given)
+    with ExitStack() as stack:
+        files = {key: stack.enter_context(host.images.file(value)) for key, value in uploads.items()}
+        request = _parse(host, verb, {**given, **files}, files.values())
+        result = yield from verb.run(request, host.models)
+        if files:  # the client knows the name of its file, not where it was for a moment
+            named = request.model_copy(update={key: value.partition("/")[2] for key, value in uploads.items()})
+            result.with_reproduction(verb.command_line(named), verb.python_code(named))
+    return result
+
+
+def check_request(host: VerbHost, name: str, arguments: Mapping[str, object]) -> None:
+    """Raise the error that `run_verb` would raise before it runs the verb, unless the request names an image: a request
+    that is refused starts no process."""
+    verb, given = http_verb(name), _given(host, name, arguments)
+    if not _uploads(host, verb, given):
+        _parse(host, verb, given, ())
+
+
+def _given(host: VerbHost, name: str, arguments: Mapping[str, object]) -> dict[str, object]:
+    """The arguments that are given; sizes are checked before anything is read."""
     verb = http_verb(name)
     for key, value in arguments.items():
         if isinstance(value, str) and len(value) > verb.max_characters:
@@ -81,27 +104,28 @@ def run_verb(host: VerbHost, name: str, arguments: Mapping[str, object]) -> Gene
             )
         _check_lists(host, key, value)
     fields = verb.request.model_fields
-    given = {
+    return {
         key: value
         for key, value in arguments.items()
         if not (isinstance(value, str) and not value.strip() and key in fields and not fields[key].is_required())
     }
-    uploads = {key: value for key, value in given.items() if key in fields and host.images.has(value)}
-    with ExitStack() as stack:
-        files = {key: stack.enter_context(host.images.file(str(value))) for key, value in uploads.items()}
-        request = verb.parse({**given, **files}, files=False, uploads=files.values())
-        for key, value in request:  # a string may have become a list of lines
-            _check_lists(host, key, value)
-        for key, limit in verb.http_limits.items():
-            if getattr(request, key) > limit:
-                raise InputError(f"{key} is {getattr(request, key):,}; {host.server} takes at most {limit:,}")
-        if verb.http_answer is not None:
-            check_answer(host, verb.http_answer(request))
-        result = yield from verb.run(request, host.models)
-        if files:  # the client knows the name of its file, not where it was for a moment
-            named = request.model_copy(update={key: str(value).partition("/")[2] for key, value in uploads.items()})
-            result.with_reproduction(verb.command_line(named), verb.python_code(named))
-    return result
+
+
+def _uploads(host: VerbHost, verb: Verb, given: Mapping[str, object]) -> dict[str, str]:
+    fields = verb.request.model_fields
+    return {key: str(value) for key, value in given.items() if key in fields and host.images.has(value)}
+
+
+def _parse(host: VerbHost, verb: Verb, given: Mapping[str, object], files: Collection[Path]) -> Request:
+    request = verb.parse(given, files=False, uploads=files)
+    for key, value in request:  # a string may have become a list of lines
+        _check_lists(host, key, value)
+    for key, limit in verb.http_limits.items():
+        if getattr(request, key) > limit:
+            raise InputError(f"{key} is {getattr(request, key):,}; {host.server} takes at most {limit:,}")
+    if verb.http_answer is not None:
+        check_answer(host, verb.http_answer(request))
+    return request
 
 
 def _check_lists(host: VerbHost, key: str, value: object) -> None:

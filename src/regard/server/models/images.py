@@ -45,8 +45,10 @@ class UploadedImages:
         self._kept = images is not None
         self._images = dict(images or {})
 
-    def named_in(self, arguments: Mapping[str, object]) -> dict[str, bytes]:
-        """The images that arguments name."""
+    def named_in(self, arguments: Mapping[str, object]) -> dict[str, bytes] | None:
+        """The images that arguments name; None of a server for programs."""
+        if not self._kept:
+            return None
         texts = [value for value in arguments.values() if isinstance(value, str)]
         return {text: self._images[text] for text in texts if text in self._images}
 

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -136,25 +136,9 @@ class ModelProcess:
             reply = await answer
         finally:
             self.cancel(number)
-        return _result(reply)
-
-    async def stream(
-        self, client: str, operation: str, arguments: Mapping[str, Any]
-    ) -> AsyncIterator[tuple[Literal["event", "done"], Any, Timing]]:
-        """The events of a request and, at the end, its reply; closing the iterator cancels the request."""
-        replies: asyncio.Queue[Reply] = asyncio.Queue()
-        number = self.send(client, operation, arguments, replies.put_nowait)
-        try:
-            while True:
-                reply = await replies.get()
-                if reply.state == "event":
-                    yield "event", reply.payload, Timing()
-                    continue
-                payload, timing = _result(reply)
-                yield "done", payload, timing
-                return
-        finally:
-            self.cancel(number)
+        if reply.state == "error":
+            raise RequestError.from_tuple(reply.payload)
+        return reply.payload, Timing(*(reply.timing or ()))
 
     async def retire(self) -> None:
         """End the process when it has answered what it has."""
@@ -288,9 +272,3 @@ class _Protocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._model.connection_lost()
-
-
-def _result(reply: Reply) -> tuple[Any, Timing]:
-    if reply.state == "error":
-        raise RequestError.from_tuple(reply.payload)
-    return reply.payload, Timing(*(reply.timing or ()))

@@ -59,6 +59,11 @@ class ModelOptions:
     max_batch_tokens: int = 0
     local: bool = False
 
+    @property
+    def server(self) -> str:
+        """What errors call it."""
+        return "the studio" if self.local else "the server"
+
 
 class ModelState(ModelSummary):
     """A model as the page lists it. `capabilities` is null for a model of which nothing is known yet; `description`
@@ -140,6 +145,9 @@ class ModelRegistry:
             raise unavailable(f"the process for {purpose}{name} could not be started; try again in a moment") from None
         return process
 
+    def is_running(self, name: str, lane: Lane) -> bool:
+        return (name, lane) in self._running
+
     async def any_process(self, lane: Lane) -> ModelProcess:
         """A process that runs, for what every one of them can answer; that of the first model if there is none."""
         for (_, one), (process, starting) in self._running.items():
@@ -154,9 +162,9 @@ class ModelRegistry:
             self.paths = {**self.paths, name: name}
         if name in self.paths:
             return name
+        message = f"{self.options.server} has no model {name[:200]!r}; {suggest(name[:200], self.paths)}"
         if self.options.local:
-            raise InputError(f"the studio has no model {name[:200]!r}; {suggest(name[:200], self.paths)}")
-        message = f"the server has no model {name[:200]!r}; {suggest(name[:200], self.paths)}"
+            raise InputError(message)
         raise RequestError(404, message, param="model", code="model_not_found")
 
     async def choose(self, operation: str, name: str | None = None) -> ModelProcess:

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from regard.errors import RegardError
 from regard.server.errors import RequestError, invalid, unavailable
 from regard.server.http.endpoint import Call, Endpoint, Gate, error_response
-from regard.server.models.client_verbs import http_verb
+from regard.server.models.client_verbs import check_request, http_verb
 from regard.server.models.images import UploadedImages
 from regard.server.models.process import ModelProcess
 from regard.server.models.registry import ModelRegistry
@@ -50,7 +50,8 @@ class VerbRoutes:
     """The endpoints of all verbs. `images` are those of the page, which requests may name."""
 
     def __init__(self, models: ModelRegistry, gate: Gate, images: UploadedImages | None = None) -> None:
-        self.models, self.gate, self.images = models, gate, images
+        self.models, self.gate, self.images = models, gate, images or UploadedImages()
+        self.server, self.max_items = models.options.server, gate.limits.max_client_batch_size
 
     def routes(self) -> list[Route]:
         forms: dict[str, Form] = {"": "document", "/view": "view", "/page": "page"}
@@ -80,9 +81,10 @@ class VerbRoutes:
         self, call: Call, arguments: Mapping[str, Any], form: Form
     ) -> tuple[ModelProcess, dict[str, Any]]:
         """The process that runs a verb, and what it is sent."""
-        name = call.request.path_params["name"]
+        name, limits = call.request.path_params["name"], self.gate.limits
         model, given = self._choose(http_verb(name), arguments)
-        limits = self.gate.limits
+        if model is not None and not self.models.is_running(model, "verbs"):
+            check_request(self, name, given)
         try:
             async with asyncio.timeout(limits.request_timeout):
                 if model is None:
@@ -98,7 +100,7 @@ class VerbRoutes:
             "seconds": limits.verb_timeout,
             "max_items": limits.max_client_batch_size,
             "paths": self.models.paths,
-            "images": None if self.images is None else self.images.named_in(arguments),
+            "images": self.images.named_in(arguments),
         }
 
     def _choose(self, verb: Verb, arguments: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:

@@ -300,12 +300,7 @@ def _message(error: Exception) -> str:
     return str(error) if isinstance(error, RegardError) else f"{type(error).__name__}: {error}"
 
 
-def run_in_thread(job: TrainingJob) -> Mapping[str, float]:
-    """Train in this thread. The job can be stopped only when it sends an event or a message."""
-    return _train(job.request, lambda event: job.on_event(event.model_dump()))
-
-
-def _train(request: TrainRequest, on_event: Callable[[Event], None]) -> dict[str, float]:
+def run_training(request: TrainRequest, on_event: Callable[[Event], None]) -> dict[str, float]:
     """Run the verb and return the scores of the best epoch."""
     report: Any = drain(train.run(request, LocalModels()), on_event)
     return dict(report.scores if report.keeps_baseline else report.best.scores)
@@ -445,7 +440,7 @@ def main() -> None:
     request = received.recv()
     threading.Thread(target=_exit_when_input_closes, args=(received,), daemon=True).start()
     try:
-        scores = _train(request, lambda event: replies.send(event.model_dump()))
+        scores = run_training(request, lambda event: replies.send(event.model_dump()))
         replies.send({"type": "result", "scores": scores})
     except Exception as error:
         replies.send(WorkerFailure.of(error))
