@@ -7,15 +7,17 @@ PYTHON ?= python3
 UV ?=
 ARGS ?=
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 comma := ,
 SETTINGS := pyproject.toml requirements/cpu-torch.txt requirements/run.txt
 
-.PHONY: help run test check format clean web screenshots
+.PHONY: help run test test-fast test-all check format clean web screenshots
 
 help:
 	@echo "make run          set up if needed, then: regard studio (Ctrl-C ends it)"
-	@echo "make test         the tests (slow ones: .venv/bin/pytest -m slow)"
+	@echo "make test-fast    two minutes of tests: no browser, no other process"
+	@echo "make test         the tests before a change goes in, in ten minutes"
+	@echo "make test-all     all tests: also notebooks, whole chapters, Ray, wheels, runs that are killed"
 	@echo "make check        ruff, mypy, import-linter, the page's types and style"
 	@echo "make format       let ruff and Biome rewrite the sources"
 	@echo "make web          build the studio's page if its sources have changed"
@@ -33,10 +35,18 @@ web: $(VENV)/ready-to-run
 screenshots: $(VENV)/ready-to-test web
 	$(BIN)/python web/screenshots.py $(ARGS)
 
+# What each tier holds is decided in tests/tiers.py.
 # One thread a worker: two workers that each start a thread per core only wait for each other.
 test: $(VENV)/ready-to-test
 	@$(BIN)/python web/build.py --quiet || true
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+test-fast: $(VENV)/ready-to-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m fast $(ARGS)
+
+test-all: $(VENV)/ready-to-test
+	@$(BIN)/python web/build.py --quiet || true
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
 
 check: $(VENV)/ready-to-test
 	$(BIN)/ruff check .

@@ -88,7 +88,7 @@ def evaluate_model(model: Bert, tokenizer: Tokenizer, options: argparse.Namespac
     """Yield the name and value of each result, the fast ones first."""
     yield "blanks", [asdict(prediction) for prediction in predict_blanks(model, tokenizer, read_blanks(BLANKS))]
     folder = options.scratch / f"{tokenizer.size}"
-    if not (folder / "manifest.json").is_file():
+    if not (folder / "regard.json").is_file():
         build_corpus(options.data / "corpus" / "heldout.txt.xz", folder, tokenizer=tokenizer)
     text = TokenStream.concatenate(Corpus.open(folder))
     model.to(choose_device(options.device))

@@ -142,9 +142,9 @@ def export_model(source: Path, output: Path) -> None:
 
 def train_model(options: argparse.Namespace) -> None:
     from regard.events import Progress
-    from regard.training.embedding.config import EmbeddingConfig
-    from regard.training.embedding.data import TextRows
-    from regard.training.embedding.run import train_embedder
+    from regard.training.recipes.embedding.config import EmbeddingConfig
+    from regard.training.recipes.embedding.data import TextRows
+    from regard.training.recipes.embedding.recipe import train_embedder
     from regard.training.settings import parse_budget
 
     begin = last = time.perf_counter()
@@ -221,7 +221,7 @@ def sts_benchmark(name: str, model: str, options: argparse.Namespace) -> dict[st
 
 
 def squad_retrieval(name: str, model: str, options: argparse.Namespace) -> dict[str, float]:
-    from regard.training.embedding.run import retrieval_scores
+    from regard.training.recipes.embedding.recipe import retrieval_scores
 
     with gzip.open(options.data / "squad" / "squaddev_v1.1.json.gz", "rt", encoding="utf-8") as file:
         articles = json.load(file)["data"]

@@ -110,7 +110,7 @@ def train_embedder(train: Sequence[Row], test: Sequence[Row]) -> dict[str, Any]:
         path.write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in train), encoding="utf-8")
         report = regard.train_embedder(train=path, output=Path(folder, "model"), device="cpu")
         models = {"spearman": str(Path(folder, "model")), "untouched regard-embed": DEFAULT_EMBEDDING_MODEL}
-        result: dict[str, Any] = {"kept epoch": report.outcome.epoch}
+        result: dict[str, Any] = {"kept epochs": report.outcome.epochs}
         for name, model in models.items():
             first, second = (embed([row[i] for row in test], model) for i in (0, 1))
             result[name] = value_scores([row[2] for row in test], (first * second).sum(1).tolist())["spearman"]

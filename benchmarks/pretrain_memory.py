@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,7 @@ def write_corpus(folder: Path, family: str, tokens: int) -> int:
         tokenizer_files,
     )
     from regard.data.corpus.sentences import RULES
+    from regard.files.durable_folder import FolderRecord
     from regard.text import Tokenizer
 
     tokenizer = Tokenizer.open(MODELS / FAMILIES[family])
@@ -100,14 +102,15 @@ def write_corpus(folder: Path, family: str, tokens: int) -> int:
         shards.append(writer.finish(paragraphs=sentences, size=5 * len(ids), next=(0, number + 1)))
     tokenizer.save(folder / TOKENIZER)
     (folder / REPORT).write_text("{}")
-    CorpusManifest(
+    manifest = CorpusManifest(
         sources=(),
         tokenizer=tokenizer_digest(tokenizer),
         vocabulary=tokenizer.size,
         settings={"key": "text", "shard_bytes": SHARD_TOKENS, "sentence_rules": RULES, "spaces": family == "gpt"},
-        shards=tuple(shards),
         tokenizer_files=tokenizer_files(tokenizer),
-    ).write(folder)
+    )
+    outcome = {"shards": [asdict(shard) for shard in shards]}
+    FolderRecord("corpus", finished=True, identity=manifest.identity, outcome=outcome).write(folder)
     return sum(path.stat().st_size for path in folder.glob("shard-*/*"))
 
 

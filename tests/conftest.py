@@ -16,6 +16,17 @@ import torch
 from hypothesis import HealthCheck, settings
 from torch import nn
 
+# The hooks that decide when a test runs.
+from tests.tiers import (  # noqa: F401
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_fixture_setup,
+    pytest_ignore_collect,
+    pytest_runtest_protocol,
+    pytest_sessionfinish,
+)
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 

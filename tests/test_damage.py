@@ -229,6 +229,7 @@ class Trial:
         return ended
 
 
+@pytest.mark.long
 @pytest.mark.timeout(SECONDS + 300)
 def test_killed_and_damaged_runs_give_the_same_result_or_name_the_damage(
     runs: Launcher, scenarios: dict[str, Scenario], tmp_path: Path

@@ -46,7 +46,7 @@ def test_the_wheels_are_small_enough_and_have_every_built_in_model_once(tmp_path
     assert known.DEFAULT_MODEL in first and known.DEFAULT_EMBEDDING_MODEL in first
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_source_archive_is_small_enough(tmp_path: Path) -> None:
     pytest.importorskip("hatchling")
     archive = build("sdist", ROOT, tmp_path)

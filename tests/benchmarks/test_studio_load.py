@@ -20,6 +20,7 @@ def measured(*options: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_malformed_requests(page_built: None, tiny_bert_folder: Path) -> None:
     found = measured("--only", "fuzz", "--requests", "400", "--model", str(tiny_bert_folder))["fuzz"]
     assert found["wrong"] == []  # no 5xx, no reset, no connection without a response

@@ -117,7 +117,7 @@ def test_foreign_files_are_not_touched(folder: Path, capsys: Captured) -> None:
     (folder / "mine").mkdir()
     (folder / "mine" / "notes.txt").write_text("mine")
     assert run(["corpus", "build", "story.txt", "-o", "mine"]) == 2
-    assert "mine is not a corpus" in capsys.readouterr().err
+    assert "mine is not empty: it holds 'notes.txt'" in capsys.readouterr().err
     assert files(folder / "mine") == {"notes.txt": b"mine"}
 
 

@@ -141,6 +141,19 @@ INSIDE: dict[str, list[str]] = {
 }
 
 
+def test_an_output_never_replaces_the_input(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_bytes(content := (folder / "rows.csv").read_bytes())
+    Path("link.csv").symlink_to("rows.csv")
+    command = ["predict", str(folder / "classifier"), "--columns", "text", "--force", "-o", "rows.csv"]
+    for name in ("rows.csv", "./rows.csv", "link.csv"):
+        assert run([*command, name]) == 2
+        assert "rows.csv is the input" in capsys.readouterr().err.splitlines()[-1]
+    assert Path("rows.csv").read_bytes() == content
+
+
 @pytest.mark.parametrize("name", INSIDE)
 def test_an_output_inside_the_input_is_refused_at_the_first_run(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured

@@ -116,6 +116,7 @@ def test_invalid_input_is_an_error_before_training(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("jobs", ["1", "2"])
 @pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_leaves_the_old_page_and_no_process(jobs: str, tmp_path: Path) -> None:
@@ -141,6 +142,7 @@ def test_ctrl_c_leaves_the_old_page_and_no_process(jobs: str, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [page]
 
 
+@pytest.mark.long
 def test_sigterm_ends_all_processes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "regard", "lesson", "reverse", *SMALL, "--epochs", "1000000", "--jobs", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -170,6 +170,7 @@ main()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "module", ["regard.cli.app", "typer", "numpy", "numpy._core._multiarray_umath", "torch", "torch._C", "safetensors"]
 )
@@ -192,6 +193,7 @@ with exiting():
 RUNS = int(os.environ.get("REGARD_INTERRUPTS", "12"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(RUNS))
 def test_ctrl_c_within_the_first_two_seconds(number: int) -> None:
     """Checks exit code, message and no traceback at random moments; REGARD_INTERRUPTS sets the number of runs."""

@@ -154,6 +154,13 @@ def test_pairs(write: Write) -> None:
         read(path, "premise", num_texts=2)
 
 
+def test_a_pair_by_the_names_of_the_verbs(write: Write) -> None:
+    path = write("a.csv", "text,text_b,label\na b,c d,1\n")
+    assert read(path, num_texts=None) == [(2, ("a b", "c d"))]
+    with pytest.raises(InputError, match="has two texts, text and text_b, and one is expected"):
+        read(path)
+
+
 def test_ragged_rows_are_errors(write: Write) -> None:
     with pytest.raises(InputError, match=r"a\.tsv line 2: expected column 1, but this row has 1 of 2 columns"):
         read(write("a.tsv", "a\tb\nc\n"), "1")

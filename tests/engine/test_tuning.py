@@ -9,7 +9,7 @@ import torch
 
 from regard.engine import tuning
 from regard.engine.tuning import DEFAULT_TOKENS, CpuSettings, cpu_settings, measure, stored_settings, use_threads
-from regard.models import Bert, BertConfig, Elmo, ElmoConfig
+from regard.models import Bert, BertConfig
 
 CPU = torch.device("cpu")
 
@@ -57,15 +57,16 @@ def test_a_folder_that_cannot_be_written(bert: Bert, cache: Path) -> None:
 
 
 def test_measurement(bert: Bert) -> None:
-    found = measure([*bert.encoder.layers], torch.get_num_threads())  # type: ignore[list-item]
+    found = measure([*bert.encoder.layers], torch.get_num_threads())
     assert found.tokens in tuning.CANDIDATES
     assert 0 < found.seconds < 1
     assert 1 <= found.threads <= torch.get_num_threads()
 
 
 def test_models_without_layers_have_the_defaults() -> None:
-    elmo = Elmo(ElmoConfig(vocab_size=50, hidden_size=8, num_hidden_layers=2))
-    assert stored_settings(elmo, "fp32", measured=True) == CpuSettings(torch.get_num_threads(), DEFAULT_TOKENS)
+    assert stored_settings(torch.nn.Linear(2, 2), "fp32", measured=True) == CpuSettings(
+        torch.get_num_threads(), DEFAULT_TOKENS
+    )
 
 
 def test_threads_are_restored() -> None:

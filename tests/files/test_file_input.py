@@ -14,10 +14,10 @@ import pytest
 
 from regard.checkpoints.files import read_tensors, verify
 from regard.data.corpus import read_documents
-from regard.data.corpus.folder import CorpusManifest
 from regard.data.files import open_bytes, open_text
 from regard.data.readers import read_image_examples, read_tagged_examples
 from regard.errors import InputError
+from regard.files.durable_folder import FolderRecord
 from regard.files.json_files import read_json
 from regard.text import Tokenizer
 from regard.training.finetuning.config import FineTuningConfig
@@ -45,7 +45,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "documents": ("a.txt", lambda path: list(read_documents(path))),
     "settings": ("a.toml", FineTuningConfig.load),
     "json": ("config.json", read_json),
-    "manifest": ("manifest.json", lambda path: CorpusManifest.read(path.parent)),
+    "record": ("regard.json", lambda path: FolderRecord.read(path.parent)),
     "safetensors": ("model.safetensors", lambda path: read_tensors(path.parent)),
     "pickle": ("pytorch_model.bin", lambda path: read_tensors(path.parent)),
     "checksums": ("checksums.json", lambda path: verify(path.parent)),

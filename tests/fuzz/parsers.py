@@ -238,7 +238,7 @@ def manifest(folder: Path) -> Parser:
     source.write_text("\n\n".join(f"The river {n} follows the city.\nIt is {n}." for n in range(30)), encoding="utf-8")
     trained = train_tokenizer(source.read_text(encoding="utf-8").splitlines(), size=80)
     build_corpus(source, folder / "corpus", tokenizer=trained)
-    path = folder / "corpus" / "manifest.json"
+    path = folder / "corpus" / "regard.json"
     valid = json.loads(path.read_bytes())
 
     def parse(case: bytes) -> object:

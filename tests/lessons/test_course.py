@@ -78,6 +78,7 @@ def test_chapters_are_listed_without_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_chapter_computes(name: str, models: LocalModels) -> None:
     """All parts but the slow ones; the terminal, the page and the notebook show them."""

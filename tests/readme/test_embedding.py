@@ -16,6 +16,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "embedding.md").read_text
 COMMANDS = re.findall(r"^    (regard (?:.*\\\n)*.*)$", PAGE, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_the_commands_and_the_python_run(
     tmp_path: Path, tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,7 @@ PAGE = (ROOT / "docs" / "engineers.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^    (regard .*)$", PAGE, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_the_commands_run_and_the_answers_are_beside_the_rows(
     tmp_path: Path,
     tiny_bert_folder: Path,

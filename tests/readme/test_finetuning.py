@@ -54,6 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) ->
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_commands_and_the_python_run(
     page_built: None,
     folder: Path,

@@ -15,6 +15,7 @@ COMMANDS = re.findall(r"^    (regard .*)$", (ROOT / "docs" / "lessons.md").read_
 SMALL = ["--units", "4", "--train-size", "30", "--test-size", "5", "--epochs", "1", "--jobs", "1", "--batch-size", "30"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_commands_run(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

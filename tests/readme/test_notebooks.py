@@ -18,6 +18,7 @@ def test_there_are_two_notebooks() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["engineers", "researchers"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page_built: None) -> None:
     shutil.copy(EXAMPLES / "reviews.csv", tmp_path)

@@ -22,6 +22,7 @@ COMMANDS = re.findall(r"^    (?:\$ )?(regard (?:.*\\\n)*.*)$", PAGE, re.MULTILIN
 TEXTS = [f"the film was {'so ' * (number % 5)}long" for number in range(40)]
 
 
+@pytest.mark.long
 def test_the_commands_without_a_cluster_run(
     tmp_path: Path, tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

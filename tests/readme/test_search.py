@@ -24,6 +24,7 @@ a7,I love the color of the jacket.,2026-01-07,5
 """
 
 
+@pytest.mark.long
 def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     Path("reviews.csv").write_text(REVIEWS)

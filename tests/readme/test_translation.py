@@ -38,6 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) ->
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_commands_and_the_python_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(COMMANDS) == 10
     outputs: list[tuple[str, str]] = []

@@ -233,6 +233,20 @@ def test_too_many_connections_get_429_with_retry_after(studio: str, monkeypatch:
     _wait_until(lambda: send(studio, whole)[0] == 200)  # and there is capacity again
 
 
+def test_connections_of_one_address_leave_room_for_others(studio: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that get 429 and do not close, which a client can open at any rate."""
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(connection, "LINGER_SECONDS", 30.0)
+    port = urlsplit(studio).port or 0
+    with ExitStack() as stack:
+        for _ in range(6 + 20):  # six are held; 20 are refused, and the server waits until they close
+            stack.enter_context(connect(studio)).sendall(b"POST")
+        assert send(studio, f"{SIGNED}Connection: close\r\nContent-Length: 2\r\n\r\n{{}}")[0] == 429
+        other = stack.enter_context(socket.create_connection(("127.0.0.1", port), 30, ("127.0.0.2", 0)))
+        other.sendall(f"{SIGNED}Connection: close\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+        assert read_response(other)[0] == 200
+
+
 def test_request_bodies_share_a_memory_limit(run_app: Callable[[Starlette], str]) -> None:
     run = run_verb_stub(fill=lambda studio, arguments: dict(arguments))
     address = run_app(create_app(stub_registry(run), body_reader=BodyReader(max_in_flight=1000)))

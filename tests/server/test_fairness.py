@@ -162,6 +162,7 @@ def test_maps_of_a_long_text_are_refused_before_they_are_written(
         drain(job({**request, "seconds": 60.0, "max_items": 10, "paths": {}, "images": None}, threading.Event(), print))
 
 
+@pytest.mark.long
 def test_verbs_have_the_batch_size_of_the_other_paths(tiny_bert_folder: Path) -> None:
     with start_server([f"tiny={tiny_bert_folder}"], "--max-client-batch-size", "4") as server:
         assert server.ask("/embed", {"inputs": TEXTS})[0] == 422
@@ -169,6 +170,7 @@ def test_verbs_have_the_batch_size_of_the_other_paths(tiny_bert_folder: Path) ->
         assert len(server.ask_json("/v1/embed", {"source": TEXTS[:4], "model": "tiny"})["vectors"]) == 4
 
 
+@pytest.mark.long
 def test_no_text_of_a_client_stays_on_disk(tiny_bert_folder: Path, tmp_path: Path) -> None:
     """Neither after a graceful stop nor, once another server starts, after SIGKILL."""
     env = environment(TMPDIR=str(tmp_path))

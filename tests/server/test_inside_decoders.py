@@ -101,6 +101,7 @@ def expect_weight(page: Page, result: LongAttention, row: int, column: int) -> N
     assert shown[3] == f"{100 * result.tile(i, j, 1)[0, 0]:.2f}"
 
 
+@pytest.mark.long
 def test_8192_tokens_do_not_block_the_page(page: Page, tmp_path: Path, long: LongAttention) -> None:
     """Parts of 4 million weights are computed in a worker, and no task of the page takes 50 milliseconds meanwhile."""
     long.save(tmp_path / "page.html")

@@ -54,6 +54,7 @@ def is_slow(part: object) -> bool:
     return bool(getattr(part, "slow", False))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_walk_through_the_course(name: str, course_page: Page) -> None:
     """Every part that is not slow is computed when it comes into view; every exercise reveals its computed answer."""

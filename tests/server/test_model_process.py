@@ -101,6 +101,7 @@ sys.meta_path.insert(0, Finder())
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["stopped", "busy"])
 def test_a_stuck_process_is_started_again(
     how: str, tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -140,6 +141,7 @@ def test_a_stuck_process_is_started_again(
     assert events == ["model_started", "model_stuck", "model_ended", "model_started"]
 
 
+@pytest.mark.long
 def test_an_idle_process_that_has_grown_too_large_is_replaced(
     tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,9 +61,9 @@ class Replies(list[Reply]):
 
 def count_to(
     arguments: Mapping[str, Any], cancelled: threading.Event, emit: Callable[[Any], None]
-) -> Generator[Any, None, tuple[Any, int]]:
+) -> Generator[Any, None, tuple[Any, int, str]]:
     yield from range(arguments["count"])
-    return "counted", arguments["count"]
+    return "counted", arguments["count"], ""
 
 
 @contextmanager

@@ -60,6 +60,7 @@ def test_the_page_is_served_while_the_model_loads_and_ctrl_c_exits_cleanly(page_
         assert process.stderr.read() == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["the line", "the loader", "the server"])
 @pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_before_the_server_runs_exits_cleanly(page_built: None, where: str) -> None:
@@ -71,6 +72,7 @@ def test_ctrl_c_before_the_server_runs_exits_cleanly(page_built: None, where: st
     ]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_does_not_wait_for_a_long_request(page_built: None, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(SLOW)

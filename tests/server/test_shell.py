@@ -103,6 +103,7 @@ def test_the_home_page_leads_everywhere(page: Page) -> None:
     wait_for_result(page)
 
 
+@pytest.mark.long
 def test_the_menu_fits_the_width(page: Page) -> None:
     header = page.locator("header")
     ablation = header.get_by_role("link", name="Ablation")
@@ -127,6 +128,7 @@ def test_the_menu_fits_the_width(page: Page) -> None:
     expect(header.get_by_role("link", name="Attention")).not_to_be_visible()  # the menu is closed again
 
 
+@pytest.mark.long
 def test_every_view_opens_on_a_result_above_the_fold(page: Page, requests: list[str]) -> None:
     names = page.locator(".cards:not(.chapters) a").evaluate_all("all => all.map(one => one.hash.slice(1))")
     faults = []
@@ -308,6 +310,7 @@ def test_an_exported_file_can_be_embedded(page: Page, browser: Browser, tmp_path
         assert alone.locator("header, .export-panel").count() == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_views_are_accessible(page: Page, axe: str, scheme: Literal["light", "dark"], every: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 
 import regard
@@ -29,6 +30,7 @@ KINDS: dict[str, Callable[[list[Any]], Any]] = {
     "Index": pd.Index,
     "array": lambda texts: np.array(texts, dtype=object),
     "column": lambda texts: np.array(texts, dtype=object).reshape(-1, 1),
+    "Arrow column": lambda texts: pyarrow.chunked_array([texts]),
     "dict view": lambda texts: dict(enumerate(texts)).values(),
 }
 # The argument of each verb that takes several texts.
@@ -217,7 +219,7 @@ def test_messages_are_a_chat() -> None:
     assert parse("generate", prompt=["a", "b"], chat=True).prompt == ["a", "b"]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("prompt", [[], ["a", None], ["a", 5], [[{"role": "user"}]], {"a": 1}, 7])
+@pytest.mark.parametrize("prompt", [[], ["a", None], ["a", 5], [[{"role": "user"}]], {"a": 1}, 7, Path("prompt.txt")])
 def test_what_is_no_prompt_is_refused(prompt: object) -> None:
     with pytest.raises(InputError, match=r"prompt is .*; (expected|the text of row 1 is missing)"):
         parse("generate", prompt=prompt)

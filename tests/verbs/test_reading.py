@@ -48,6 +48,10 @@ def test_english_texts_are_read_without_a_note() -> None:
     assert notes_of("embed", [*mostly, GERMAN]) == [], "one in a hundred may be a name or a mistake"
     [note] = notes_of("embed", [*mostly, CHINESE * 3])
     assert "1 text" in note, "unknown tokens are counted exactly"
+    [note] = notes_of("embed", [*mostly, RUSSIAN, *(f"{one} again" for one in mostly * 3), f"{RUSSIAN} x"])
+    assert "not the language of 2 texts" in note, "another script is counted exactly, whichever texts are tested"
+    addresses = ["https://www.example.com/a/b?c=1", "dup.csv", "RT @KudaBrazyy http://t.co/LuUBGL9Y5u", "5 Ω"]
+    assert notes_of("embed", addresses) == []
 
 
 @pytest.mark.parametrize(

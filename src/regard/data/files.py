@@ -123,8 +123,13 @@ def is_glob(path: str | os.PathLike[str]) -> bool:
 
 
 def refuse_output_in_input(output: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
-    """Raise InputError if the folder or the glob `source` would hold the output: the next run would read it."""
+    """Raise InputError if the output is the file `source`, or is in the folder or the glob `source`.
+
+    The next run would read it.
+    """
     read, written = os.fspath(source), os.fspath(output)
+    if os.path.isfile(read) and os.path.realpath(read) == os.path.realpath(written):
+        raise InputError(f"{output} is the input, which the output would replace; choose another output")
     if read.startswith(tuple(f"{scheme}:/" for scheme in storage.STORES)):
         inside = storage.normalize(written).startswith(storage.normalize(read).rstrip("/") + "/")
     elif os.path.isdir(read):

@@ -6,6 +6,7 @@ column is used, two are pairs where pairs are expected, and anything else is an 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -43,12 +44,15 @@ def read_items(X: Any, expected: str = "a list of texts") -> list[Any]:
     if isinstance(X, str | bytes):
         raise InputError(f"expected {expected}, got one {type(X).__name__}; put it in a list: [{X[:30]!r}]")
     if isinstance(X, Mapping | Set) or not isinstance(X, Iterable):
-        hint = "; give the texts of one key" if isinstance(X, Mapping) else ""
-        raise InputError(f"expected {expected}, got one {type(X).__name__}{hint or '; put the texts in a list'}")
+        hint = "give the texts of one key" if isinstance(X, Mapping) else "put the texts in a list"
+        if isinstance(X, os.PathLike):
+            hint = "give the texts of the file, such as path.read_text()"
+        raise InputError(f"expected {expected}, got one {type(X).__name__}; {hint}")
     columns, _ = columns_of(X)
     if columns is not None and len(columns) == 1:
         return list(columns[0])
-    return list(X.tolist() if hasattr(X, "tolist") else X)
+    listed = getattr(X, "tolist", None) or getattr(X, "to_pylist", None)  # to_pylist: columns of Arrow tables
+    return list(listed() if callable(listed) else X)
 
 
 def read_texts(X: Any, *, pairs: bool = False, estimator: str | None = None) -> TextInputs:

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from regard.data.batch import Batch
 from regard.engine.batches import pack_arrays, split_arrays, to_device
-from regard.nn.attention import HALF, Attention
+from regard.nn.attention import Attention
+from regard.nn.kernels import HALF
 from regard.nn.stack import Stack
 from regard.text import TokenIds
 

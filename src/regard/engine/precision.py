@@ -25,8 +25,8 @@ from regard.device import supports_bf16
 from regard.engine.tuning import stored_settings
 from regard.errors import InputError, check_choice
 from regard.models.family import can, describe_model
-from regard.nn.block import Block
-from regard.nn.embedding import TextEmbedding
+from regard.nn.embedding import PatchEmbedding
+from regard.nn.layer import layers_of
 
 if TYPE_CHECKING:
     from regard.nn.fast.inference_layers import optimize_for_inference as optimize_for_inference
@@ -87,10 +87,13 @@ class _Copies:
 _copies: WeakKeyDictionary[nn.Module, _Copies] = WeakKeyDictionary()
 
 
-def resolve_precision(precision: str | None, device: torch.device) -> str:
-    """The precision for a device: auto, fp32, bf16 or int8. Raises InputError for one that it does not have."""
+def resolve_precision(precision: str | None, device: torch.device, model: nn.Module | None = None) -> str:
+    """The precision for a device, and for a model: auto, fp32, bf16 or int8.
+
+    Raises InputError for one that they do not have.
+    """
     if precision is None or (precision == "auto" and device.type != "cpu"):
-        return "bf16" if supports_bf16(device) else "fp32"
+        return "bf16" if supports_bf16(device) and (model is None or has_copy(model, "bf16")) else "fp32"
     check_choice("precision", precision, get_args(InferencePrecision))
     if precision == "bf16" and not supports_bf16(device):
         kind = "on a CPU it is slow" if device.type == "cpu" else f"{device} does not have it"
@@ -98,7 +101,19 @@ def resolve_precision(precision: str | None, device: torch.device) -> str:
     if precision == "int8" and (device.type != "cpu" or not supports_int8()):
         reason = "this CPU has no fast 8-bit products" if device.type == "cpu" else f"this model is on {device}"
         raise InputError(f"precision int8 is for CPUs, and {reason}; use fp32 or leave it out")
+    if precision in ("bf16", "int8") and model is not None and not has_copy(model, precision):
+        raise InputError(f"precision {precision}: {describe_model(model)} has no copy in it; use fp32 or leave it out")
     return precision
+
+
+def has_copy(model: nn.Module, precision: str) -> bool:
+    """Whether a model has copies in bf16 or int8, or computes in float32 only.
+
+    Recurrent layers are library kernels in float32. A bf16 copy reads token ids: pixels would need a conversion.
+    """
+    if precision == "bf16" and any(isinstance(module, PatchEmbedding) for module in model.modules()):
+        return False
+    return any(layer.is_convertible for layer in layers_of(model))
 
 
 def inference_copy(model: M, precision: str) -> M:
@@ -165,6 +180,8 @@ def compare_precisions(model: nn.Module, vectors: Callable[[str], Tensor]) -> Pr
 
     `vectors` computes those of the sample, (n, W), in a precision.
     """
+    if not has_copy(model, "int8"):
+        return PrecisionChoice("fp32", "this model computes in float32 only")
     if not supports_int8():
         return PrecisionChoice("fp32", "this CPU has no fast 8-bit products")
     seconds = {name: stored_settings(inference_copy(model, name), name, measured=True).seconds for name in SPEEDS}
@@ -185,9 +202,7 @@ def _copy(model: M, device: torch.device, precision: str) -> M:
     if device.type == "cpu" and precision in SPEEDS and next(model.parameters()).dtype == torch.float32:
         with torch.inference_mode():
             return optimize_for_inference(model, precision)
-    reads_tokens = any(isinstance(module, TextEmbedding) for module in model.modules())
-    transformer = reads_tokens and any(isinstance(module, Block) for module in model.modules())
-    if precision != "bf16" or not transformer or next(model.parameters()).dtype == torch.bfloat16:
+    if precision != "bf16" or not has_copy(model, "bf16") or next(model.parameters()).dtype == torch.bfloat16:
         return model
     return _without_hooks(copy.deepcopy(model).to(torch.bfloat16).eval())
 

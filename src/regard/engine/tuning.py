@@ -12,9 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
-from itertools import islice
 from pathlib import Path
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,7 +23,7 @@ from regard.errors import InputError
 from regard.files.checksums import cache_folder
 from regard.files.disk import replace_file
 from regard.files.json_files import json_bytes, read_json
-from regard.nn.block import Block
+from regard.nn.layer import Layer, layers_of
 from regard.nn.masks import Packed
 
 GPU_TOKENS = 1 << 14  # per batch on a GPU: enough to fill it
@@ -39,7 +37,7 @@ LAYERS = 4  # that are timed one after the other: the weights of one alone would
 
 
 _known: dict[Path, dict[str, CpuSettings]] = {}  # by the file that stores them
-_first_blocks: WeakKeyDictionary[nn.Module, list[Block]] = WeakKeyDictionary()
+_first_layers: WeakKeyDictionary[nn.Module, list[Layer]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -68,30 +66,29 @@ def cpu_settings(device: torch.device, model: nn.Module, precision: str, *, work
 def stored_settings(model: nn.Module, precision: str, *, measured: bool) -> CpuSettings:
     """The settings of this machine for a model; if there are none, `measured` ones or the defaults."""
     threads = torch.get_num_threads()
-    blocks = _first_blocks.get(model)
-    if blocks is None:
-        blocks = list(islice((module for module in model.modules() if isinstance(module, Block)), LAYERS))
-        _first_blocks[model] = blocks
-    if not blocks:
+    layers = _first_layers.get(model)
+    if layers is None:
+        layers = _first_layers[model] = layers_of(model)[:LAYERS]
+    if not layers:
         return CpuSettings(threads, DEFAULT_TOKENS)
-    key = f"{_machine()}, {threads} threads, {_shape(blocks[0])}, {precision}"
+    key = f"{_machine()}, {threads} threads, {layers[0].shape}, {precision}"
     found = _read().get(key)
     if found is None and measured:
-        found = measure(blocks, threads)
+        found = measure(layers, threads)
         _write(key, found)
     return found or CpuSettings(threads, DEFAULT_TOKENS)
 
 
-def measure(blocks: Sequence[Block], threads: int) -> CpuSettings:
+def measure(layers: Sequence[Layer], threads: int) -> CpuSettings:
     """Time layers with several batch sizes, then with fewer threads."""
     deadline = time.perf_counter() + SECONDS
     best = CpuSettings(threads, DEFAULT_TOKENS, float("inf"))
     for tokens in CANDIDATES:
         if time.perf_counter() < deadline:
-            best = _faster(best, CpuSettings(threads, tokens, _time(blocks, threads, tokens, deadline)))
+            best = _faster(best, CpuSettings(threads, tokens, _time(layers, threads, tokens, deadline)))
     for fewer in sorted({threads // 2, 1} - {0, threads}, reverse=True):
         if time.perf_counter() < deadline:
-            best = _faster(best, CpuSettings(fewer, best.tokens, _time(blocks, fewer, best.tokens, deadline)))
+            best = _faster(best, CpuSettings(fewer, best.tokens, _time(layers, fewer, best.tokens, deadline)))
     return best
 
 
@@ -113,15 +110,16 @@ def _faster(one: CpuSettings, other: CpuSettings) -> CpuSettings:
     return other if other.seconds < 0.95 * one.seconds else one
 
 
-def _time(blocks: Sequence[Block], threads: int, tokens: int, deadline: float) -> float:
+def _time(layers: Sequence[Layer], threads: int, tokens: int, deadline: float) -> float:
     """The best time of one layer for one token."""
-    x, layout = torch.randn(tokens, _width(blocks[0])), Packed.from_lengths([LENGTH] * (tokens // LENGTH))
+    layout = Packed.from_lengths([LENGTH] * (tokens // LENGTH))
+    inputs = {layer.width: torch.randn(tokens, layer.width) for layer in layers}
 
     def run() -> float:
-        start, hidden = time.perf_counter(), x
-        for block in blocks:
-            hidden = block(hidden, layout)
-        return (time.perf_counter() - start) / tokens / len(blocks)
+        start = time.perf_counter()
+        for layer in layers:
+            layer.apply_alone(inputs[layer.width], layout)
+        return (time.perf_counter() - start) / tokens / len(layers)
 
     best = float("inf")
     with use_threads(threads), torch.inference_mode():
@@ -138,15 +136,6 @@ def _machine() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return f"{name}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
-
-
-def _shape(block: Block) -> str:
-    return f"width {_width(block)}, {block.attention.heads} heads"
-
-
-def _width(block: Block) -> int:
-    norm: Any = block.ffn_residual.norm
-    return int(norm.weight.shape[0])
 
 
 def settings_file() -> Path:

@@ -35,7 +35,7 @@ from regard.errors import InputError, RegardError
 from regard.files import storage
 from regard.files.checksums import CHECKSUMS, written_files
 from regard.files.disk import COMMITTED, TEMPORARY, finish_save
-from regard.files.json_files import NoChecksum, json_bytes, parse_checked_json, read_checked_json, with_checksum
+from regard.files.json_files import NoChecksum, json_bytes, parse_checked_json, read_document, with_checksum
 from regard.files.storage import Address, is_remote, join
 
 LOCK = "lock"
@@ -78,11 +78,17 @@ class FolderRecord:
         if not (storage.exists(address) if is_remote(address) else os.path.lexists(address)):
             return None
         try:
-            value: Any = (
-                parse_checked_json(storage.read_bytes(address), name=address)
-                if is_remote(address)
-                else read_checked_json(address, limit=RECORD_BYTES)
-            )
+            data = storage.read_bytes(address) if is_remote(address) else read_document(address, limit=RECORD_BYTES)
+        except InputError as error:
+            raise DamagedRecord(str(error)) from None
+        return cls.parse(data, folder, kind=kind, name=name)
+
+    @classmethod
+    def parse(cls, data: bytes, folder: Address, *, kind: str | None = None, name: str = RECORD) -> FolderRecord:
+        """Like `read`, of the content of the record."""
+        address = join(folder, name)
+        try:
+            value: Any = parse_checked_json(data, name=address)
         except NoChecksum:
             value = {}
         except InputError as error:
@@ -148,7 +154,7 @@ class DurableFolder:
         try:
             is_ours = self.read() is not None
         except DamagedRecord:
-            if not self.parts():  # then only the record could show whose folder it is
+            if not self._has_part():  # then only the record could show whose folder it is
                 raise
             is_ours = True
         if not is_ours:
@@ -192,7 +198,7 @@ class DurableFolder:
         if before is not None and self._is_continuable(before):
             if changes := (differences or describe_changes)(before.identity, identity):
                 raise OtherWork(f"{self.address} holds another {self.record.kind}: {'; '.join(changes)}", self._hint)
-            self.record = before
+            self.record = replace(before, identity=identity)
             return before
         self.clear()
         self.record = replace(self.record, identity=identity)
@@ -233,13 +239,19 @@ class DurableFolder:
             for name in self._names():
                 if any(pattern.fullmatch(name) for pattern in patterns):
                     storage.remove(join(self.address, name))
-        elif not remove_files(self.path, entries):
+            return
+        complete = remove_files(self.path, entries)
+        _remove_temporary(self.path)
+        if not complete:
             raise RegardError(f"{self.address}: its files cannot be deleted; check the permissions")
 
     def _is_continuable(self, record: FolderRecord | None) -> bool:
         if record is None or record.identity.get("continuable") is False:
             return False
-        return record.finished or bool(self.parts())
+        return record.finished or self._has_part()
+
+    def _has_part(self) -> bool:
+        return any(map(_expression(self._part).fullmatch, self._names()))
 
     def _names(self) -> list[str]:
         """The names in the folder, except those of record, lock and temporary files."""
@@ -275,7 +287,7 @@ def remove_files(folder: Path, entries: Iterable[str]) -> bool:
 
     Links are neither followed nor deleted, since Regard creates none. Returns whether everything could be deleted.
     """
-    parents, complete = {folder}, True
+    parents, complete = set[Path](), True
     for entry in entries:
         parts = PurePosixPath(entry).parts
         try:
@@ -292,8 +304,7 @@ def remove_files(folder: Path, entries: Iterable[str]) -> bool:
     for parent in sorted(parents, key=lambda path: len(path.parts), reverse=True):
         _remove_temporary(parent)
         try:
-            if parent != folder:
-                parent.rmdir()
+            parent.rmdir()
         except OSError as error:  # a folder with other files stays
             complete &= error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR)
     return complete
@@ -316,6 +327,7 @@ def remove_output(folder: Path) -> None:
     if record is None:
         return
     saved, listed = _remove_saved(folder), remove_files(folder, [*record.work, *record.files])
+    _remove_temporary(folder)
     if saved and listed and _unlink(folder / RECORD):  # last, so that remaining files stay listed
         with suppress(OSError):
             folder.rmdir()

@@ -43,7 +43,22 @@ def read_json(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> dict[
 
 def read_json_value(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> object:
     """Like `read_json`, for a file that may contain any JSON value."""
-    return parse_json(_read(Path(path), limit=limit), name=path)
+    return parse_json(read_document(path, limit=limit), name=path)
+
+
+def read_document(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> bytes:
+    """Read the bytes of a JSON file."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}; expected a JSON file")
+    try:
+        with open_file(path) as file:
+            data = read_up_to(file, limit + 1)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(data) > limit:
+        raise InputError(f"{path}: refused: larger than {limit:,} bytes, which is too large for such a file")
+    return data
 
 
 def parse_json(data: bytes, *, name: object) -> object:
@@ -90,7 +105,7 @@ def with_checksum(document: Mapping[str, object]) -> dict[str, object]:
 
 def read_checked_json(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> dict[str, object]:
     """Read a document written with `with_checksum`. Raises InputError if the content does not match the checksum."""
-    return parse_checked_json(_read(Path(path), limit=limit), name=path)
+    return parse_checked_json(read_document(path, limit=limit), name=path)
 
 
 def parse_checked_json(data: bytes, *, name: object) -> dict[str, object]:
@@ -113,19 +128,6 @@ def _expect_object(value: object, name: object) -> dict[str, object]:
     if not isinstance(value, dict):
         raise InputError(f"{name}:1:1: expected a JSON object {{...}}, found {json.dumps(value)[:20]}")
     return value
-
-
-def _read(path: Path, *, limit: int) -> bytes:
-    if not path.is_file():
-        raise InputError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}; expected a JSON file")
-    try:
-        with open_file(path) as file:
-            data = read_up_to(file, limit + 1)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if len(data) > limit:
-        raise InputError(f"{path}: refused: larger than {limit:,} bytes, which is too large for such a file")
-    return data
 
 
 def _decode(data: bytes, name: object) -> str:

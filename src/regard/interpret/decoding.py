@@ -19,7 +19,7 @@ from regard.inference.generation.trace import Trace, TraceCandidate, TraceDocume
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import Translator, translator_of
 from regard.interpret.generation import Generation
-from regard.interpret.translation import first_sentence, first_sentence_note, source_ids
+from regard.interpret.translation import one_sentence, source_ids
 from regard.render.result import Result, Table
 
 NUM_CANDIDATES = 6  # listed for each prefix
@@ -83,12 +83,9 @@ def decode_in_steps(loaded: LoadedModel, text: str, config: GenerationConfig) ->
     """Translate or continue the text by search or by sampling, and record the candidates of every step."""
     if not text.strip():
         raise InputError("the text is empty; expected a text to translate or to continue")
-    notes = []
+    text, notes = one_sentence(loaded, text)
     if isinstance(loaded.tokenizer, Subwords):
-        translator = translator_of(loaded)
-        if (count := len(translator.split(text))) > 1:
-            notes, text = [first_sentence_note(count)], first_sentence(translator, text)
-        trace = _translate(translator, text, config)
+        trace = _translate(translator_of(loaded), text, config)
     else:
         generation = Generation(loaded, text, config, candidates=False, record_trace=True)
         for _ in generation.events():

@@ -12,18 +12,20 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 from torch import Tensor
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import as_decoder
 from regard.inference.generation.text_generator import token_text
 from regard.inference.translation.sentences import CompletenessCount, source_texts
-from regard.inference.translation.subwords import word_indices
+from regard.inference.translation.subwords import Subwords, word_indices
 from regard.inference.translation.translator import (
     AlignmentHeads,
     Translation,
     TranslationModel,
     Translator,
     has_attention,
+    translator_of,
 )
 from regard.models.family import can
 from regard.nn.attention import Attention, SeparateProjections
@@ -288,8 +290,22 @@ def first_sentence(translator: Translator, text: str) -> str:
     return [*source_texts(text, translator.split(text)), text][0]
 
 
+def one_sentence(loaded: LoadedModel, text: str) -> tuple[str, list[str]]:
+    """What a view of one run of the model reads: the text, but of a translator's text the first sentence, and a note.
+
+    Read as one, the text would lose sentences: translators are trained on single ones.
+    """
+    if not isinstance(loaded.tokenizer, Subwords) or not text.strip():
+        return text, []
+    translator = translator_of(loaded)
+    count = len(translator.split(text))
+    if count < 2:
+        return text, []
+    return first_sentence(translator, text), [first_sentence_note(count)]
+
+
 def first_sentence_note(count: int) -> str:
-    return f"The text has {count} sentences or parts, which are translated one by one; the steps are those of number 1."
+    return f"The text has {count} sentences or parts, which are translated one by one; this shows number 1."
 
 
 def _first_sentences(translations: Sequence[Translation]) -> list[Translation]:

@@ -15,7 +15,7 @@ from regard.errors import InputError
 from regard.models import bert
 from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames, qkv, shape
 from regard.nn.attention import Attention
-from regard.nn.block import Block, LayerConfig
+from regard.nn.block import Block, LayerConfig, TransformerLayer
 from regard.nn.disentangled import DisentangledScore, RelativePositions
 from regard.nn.masks import Context, Layout, from_padded, to_padded
 from regard.nn.training import Dropout, normal_init
@@ -91,7 +91,7 @@ class DebertaV2(bert.Bert):
         )
         normal_init(self.relative)
         for block in self.encoder.layers:
-            assert isinstance(block, Block)
+            assert isinstance(block, TransformerLayer)
             block.attention.score = self._score(block.attention)
             normal_init(block.attention.score)
 

@@ -14,7 +14,7 @@ from regard.models.family import Family, PretrainingRecipe
 from regard.nn import recording
 from regard.nn.embedding import lookup
 from regard.nn.masks import Layout, Padded, from_padded, to_padded
-from regard.nn.recurrent import reverse_sequences
+from regard.nn.recurrent import Lstm, reverse_sequences
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,7 @@ class BiLM(nn.Module):
         def direction() -> nn.ModuleList:
             size = config.hidden_size if config.cell_size > config.hidden_size else 0
             return nn.ModuleList(
-                nn.LSTM(config.hidden_size, config.cell_size, proj_size=size, batch_first=True)
-                for _ in range(config.num_hidden_layers)
+                Lstm(config.hidden_size, config.cell_size, projection=size) for _ in range(config.num_hidden_layers)
             )
 
         if config.cell_size < config.hidden_size:
@@ -192,7 +191,6 @@ FAMILY = Family(
             "model.attention_dropout",
             "model.activation",
             "data.position_shift_probability",
-            "run.gradient_checkpointing",
         ),
     ),
 )

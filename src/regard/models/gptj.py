@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import InputError
@@ -55,15 +54,16 @@ class GptJ(CausalDecoder):
         normal_init(self)
         scaled_init(self.decoder.layers)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.output_weight, None if self.output is None else self.output.bias)
-
     @property
     def output_weight(self) -> Tensor:
         """The matrix (V, W) of the output layer."""
         if self.output is None:
             raise InputError("this GPT-J has no output layer, as in a file without lm_head; it cannot predict tokens")
         return self.output.weight
+
+    @property
+    def output_bias(self) -> Tensor | None:
+        return None if self.output is None else self.output.bias
 
 
 NAMES = TensorNames(

@@ -130,7 +130,7 @@ class RecurrentDecoder(nn.Module):
         """Return the logits (B, T, target) of all steps for their inputs (B, T, width)."""
         if not self.context_first:  # the cell does not depend on the context
             recording.record_hidden_state(self, 0, x, Padded())
-            outputs = self.cell.forward_sequence(x, state.hidden)
+            outputs, _ = self.cell(x, state.hidden)
             recording.record_hidden_state(self, 1, outputs, Padded())
             return self._logits(outputs, state)
         steps = []

@@ -16,11 +16,9 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.nn import recording
 from regard.nn.cache import KVCache
-from regard.nn.kernels import fused_packed_attention, short_attention
+from regard.nn.kernels import HALF, KernelOptions, packed_attention, padded_attention, repeat_heads
 from regard.nn.masks import Context, Layout, Packed, Padded, attention_mask, length_groups
 from regard.nn.recording import AppliedEdits
-
-HALF = (torch.bfloat16, torch.float16)
 
 
 class SeparateProjections(nn.Module):
@@ -116,11 +114,6 @@ def attention_weights(
     # Fully masked rows become zeros, as in the fused kernels, instead of NaN.
     scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return scores.softmax(-1).masked_fill(~mask, 0.0)
-
-
-def repeat_heads(x: Tensor, heads: int, *, dim: int = 1) -> Tensor:
-    """Repeat the key heads of grouped-query attention, so that each of the `heads` of the queries has its own."""
-    return x if x.shape[dim] == heads else x.repeat_interleave(heads // x.shape[dim], dim=dim)
 
 
 class Attention(nn.Module):
@@ -230,14 +223,12 @@ class Attention(nn.Module):
     def _packed(
         self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed, bias: Tensor | None
     ) -> Tensor:
-        """Attend within each sequence: in one kernel on a GPU, else one group of equal lengths at a time."""
+        """Attend within each sequence: all in one kernel if there is one, else one group of equal lengths at a time."""
         edit = recording.record_attention(self, query, key, layout, keys, bias)
-        plain = bias is None and self.score is None and edit is None
-        if plain and layout is keys and (mixed := self._short(query, key, value, layout)) is not None:
-            return mixed
-        if plain and query.is_cuda and query.dtype in HALF:
-            key, value = repeat_heads(key, self.heads), repeat_heads(value, self.heads)
-            return self._flash(query, key, value, layout, keys)
+        if bias is None and self.score is None and edit is None:
+            mixed = packed_attention(query, key, value, layout, keys, **self._kernel_options(query))
+            if mixed is not None:
+                return mixed
         pieces = []
         for run in length_groups(layout, keys):
             q = run.select_queries(query).transpose(1, 2)
@@ -245,52 +236,6 @@ class Attention(nn.Module):
             b = None if bias is None else bias[..., : run.queries, : run.keys]
             pieces.append(self._attend(q, k, v, Padded(), b, edit).transpose(1, 2).flatten(0, 1))
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
-
-    def _short(self, query: Tensor, key: Tensor, value: Tensor, layout: Packed) -> Tensor | None:
-        """Attend within short sequences by kernels for them, without gradients; None if they do not apply."""
-        if key.shape[1] != self.heads or (self.window is not None and layout.max_length > self.window + 1):
-            return None
-        scale = self.score_scale(query)
-        if query.is_cuda:
-            return fused_packed_attention(query, key, value, layout, scale=scale, causal=self.causal)
-        return None if self.causal else short_attention(query, key, value, layout, scale=scale)
-
-    def _flash(self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed) -> Tensor:
-        """Attend within all sequences of a packed batch in one kernel."""
-        before = -1 if self.window is None else self.window
-        if self.training and self.dropout:  # `varlen_attn` calls this op without dropout
-            mixed = torch.ops.aten._flash_attention_forward(
-                query,
-                key,
-                value,
-                layout.starts,
-                keys.starts,
-                layout.max_length,
-                keys.max_length,
-                self.dropout,
-                self.causal,
-                False,
-                scale=self.score_scale(query),
-                window_size_left=self.window,
-                window_size_right=0 if self.causal else self.window,
-            )
-        else:
-            from torch.nn.attention.varlen import varlen_attn
-
-            window = (before, 0 if self.causal else before)
-            limits = layout.max_length, keys.max_length
-            mixed = varlen_attn(
-                query,
-                key,
-                value,
-                layout.starts,
-                keys.starts,
-                *limits,
-                scale=self.score_scale(query),
-                window_size=window,
-            )
-        result: Tensor = mixed if isinstance(mixed, Tensor) else mixed[0]
-        return result
 
     def _attend(
         self,
@@ -302,29 +247,15 @@ class Attention(nn.Module):
         edit: AppliedEdits | None,
     ) -> Tensor:
         """Return the weighted averages (B, H, T, D) of the values, of which there may be fewer heads."""
+        if self.score is None and edit is None:
+            return padded_attention(query, key, value, keys, bias, **self._kernel_options(query))
+        weights = self.weights(query, key, keys, bias)
+        weights = weights if edit is None else edit(weights)
+        return F.dropout(weights, self.dropout, self.training).to(value.dtype) @ repeat_heads(value, self.heads)
+
+    def _kernel_options(self, query: Tensor) -> KernelOptions:
         dropout = self.dropout if self.training else 0.0
-        if self.score is not None or edit is not None:
-            weights = self.weights(query, key, keys, bias)
-            weights = weights if edit is None else edit(weights)
-            return F.dropout(weights, dropout).to(value.dtype) @ repeat_heads(value, self.heads)
-        T, S = query.shape[2], key.shape[2]
-        window = self.window if self.window is not None and self.window + 1 < S else None
-        # The kernels align the causal mask to the top left, so `is_causal` needs T = S and no other mask.
-        is_causal = self.causal and T == S and keys.mask is None and bias is None and window is None
-        mask = None if is_causal else attention_mask(keys, query, T, S, causal=self.causal, window=window)
-        if bias is not None:
-            bias = bias.to(query.dtype)
-            mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
-        grouped, scale = key.shape[1] != query.shape[1], self.score_scale(query)
-        if grouped and T == 1 and bias is None:
-            # The heads that share a key head become its queries, so that a step does not copy the cache.
-            queries = query.reshape(len(query), key.shape[1], -1, query.shape[-1])
-            return F.scaled_dot_product_attention(
-                queries, key, value, attn_mask=mask, dropout_p=dropout, scale=scale
-            ).reshape(query.shape)
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=is_causal, scale=scale, enable_gqa=grouped
-        )
+        return {"scale": self.score_scale(query), "causal": self.causal, "window": self.window, "dropout": dropout}
 
 
 class LuongDotAttention(nn.Module):

@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import InputError, check_choice
-from regard.nn.attention import HALF, Attention, FusedProjection, SeparateProjections, SoftcapScore
-from regard.nn.kernels import fused_add_norm, fused_linear_gelu
+from regard.nn.attention import Attention, FusedProjection, SeparateProjections, SoftcapScore
+from regard.nn.kernels import HALF, fused_add_norm, fused_linear_gelu
+from regard.nn.layer import Layer
 from regard.nn.masks import Context, Layout
 from regard.nn.training import Dropout
 
@@ -199,11 +200,26 @@ class Residual(nn.Module):
         return result.to(update.dtype)
 
 
-class ParallelBlock(nn.Module):
+class TransformerLayer(Layer):
+    """What the layers built from a `LayerConfig` have in common: self-attention and a feed-forward network."""
+
+    attention: Attention
+    ffn: FeedForward
+
+    def __init__(self, layer: LayerConfig) -> None:
+        super().__init__()
+        self.width = layer.width
+
+    @property
+    def shape(self) -> str:
+        return f"width {self.width}, {self.attention.heads} heads"
+
+
+class ParallelBlock(TransformerLayer):
     """A layer whose attention and feed-forward network read the same normalized input: x + attention + ffn (GPT-J)."""
 
     def __init__(self, layer: LayerConfig, *, positions: nn.Module | None = None) -> None:
-        super().__init__()
+        super().__init__(layer)
         self.norm = layer.new_norm()
         self.attention, self.ffn = layer.new_attention(positions=positions), FeedForward(layer)
         self.dropout = Dropout(layer.dropout)
@@ -217,11 +233,14 @@ class ParallelBlock(nn.Module):
         return result
 
 
-class Block(nn.Module):
-    """A Transformer layer built from a `LayerConfig`; `positions` encodes positions in its self-attention."""
+class Block(TransformerLayer):
+    """Self-attention, optional cross-attention and a feed-forward network, each with a residual.
+
+    `positions` encodes positions in the self-attention.
+    """
 
     def __init__(self, layer: LayerConfig, *, positions: nn.Module | None = None) -> None:
-        super().__init__()
+        super().__init__(layer)
         self.attention, self.attention_residual = layer.new_attention(positions=positions), Residual(layer)
         if layer.cross:
             self.cross, self.cross_residual = layer.new_attention(cross=True), Residual(layer)

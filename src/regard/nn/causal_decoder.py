@@ -15,7 +15,7 @@ from regard.nn.stack import Stack
 
 
 class CausalDecoder(nn.Module):
-    """Subclasses define `embedding` and `decoder`, and `output_weight` if it is not tied to the embedding.
+    """Subclasses define `embedding` and `decoder`, and the weight and bias of an output layer of their own.
 
     `model(ids, layout)` returns the last hidden state, `model.logits(hidden)` the logits of the next token.
     """
@@ -34,12 +34,17 @@ class CausalDecoder(nn.Module):
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.output_weight)
+        return F.linear(hidden, self.output_weight, self.output_bias)
 
     @property
     def output_weight(self) -> Tensor:
         """The matrix (V, W) of the output layer, tied to the embedding."""
         return self.embedding.tokens.weight
+
+    @property
+    def output_bias(self) -> Tensor | None:
+        """The bias (V,) of the output layer; None: it has none."""
+        return None
 
     def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, DecoderState]:
         """Read prompts (B, T), padded on the right; return the logits (B, V) of the next token and the state."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.nn.attention import HALF
+from regard.nn.kernels import HALF
 from regard.nn.training import Dropout
 
 

@@ -120,7 +120,7 @@ class AttentionCall:
 
     def vectors(self, which: str) -> Tensor:
         """Return queries or keys as (B, H, T, D); heads of grouped-query attention that share keys repeat them."""
-        from regard.nn.attention import repeat_heads
+        from regard.nn.kernels import repeat_heads
 
         x = self.query if which == "query" else repeat_heads(self.key, self.attention.heads)
         layout = self.queries if which == "query" else self.keys

@@ -21,6 +21,10 @@ from regard.known import BUILT_IN, builtin_folder, builtin_names
 
 LANGUAGE = "language.json"
 WORD = re.compile(r"[^\W\d_]+")
+ADDRESS = re.compile(
+    r"\S*(?:\w[./@:\\#=_]\w|[@#]\w|//)\S*"
+)  # also names of files and of users, which are in no language
+OTHER_SCRIPT = re.compile(r"[^\W\d_\u0000-\u024f\u1e00-\u1eff]{2,}")  # not Latin; one letter alone may be of a formula
 MIN_PAIRS = 5000  # with fewer, rare triples are not known well enough
 SMOOTHING = 0.05  # count of a triple that was never seen
 STEPS = 4  # per unit of log-odds, stored as integers
@@ -68,7 +72,8 @@ class LanguageProfile:
 
     def is_foreign(self, text: str) -> bool:
         """Whether a text of any kind, such as a message with names and codes, is clearly in another language."""
-        found = [self.log_odds.get(triple, self.unseen) for triple in triples(text[:MAX_TESTED])]
+        bare = ADDRESS.sub(" ", text[:MAX_TESTED])
+        found = [self.log_odds.get(triple, self.unseen) for triple in triples(bare)]
         score = sum(found) / STEPS
         return score < self.threshold and score < MAX_MEAN * len(found)
 
@@ -121,6 +126,14 @@ class LanguageProfile:
         except (KeyError, AttributeError, TypeError, ValueError) as error:
             raise InputError(f"{path}: unexpected content: {error}; copy the folder again") from None
         return cls(log_odds, unseen, float(threshold), str(document.get("name", "")))
+
+
+def in_another_script(text: str) -> bool:
+    """Whether most letters of a text are of another script than the Latin one."""
+    if text.isascii():
+        return False
+    text = text[:MAX_TESTED]
+    return 2 * sum(map(len, OTHER_SCRIPT.findall(text))) > sum(map(str.isalpha, text))
 
 
 def suitable_translator(text: str) -> str:

@@ -1,7 +1,8 @@
 """What a model could not read: texts of unknown tokens, texts in another language, and texts that were cut.
 
 A tokenizer made with `Tokenizer.counting` reports the texts that it encodes. Where none of the ids is the unknown
-token, this costs a comparison of the ids; the language is tested for the first texts, then for one in each batch.
+token, this costs a comparison of the ids. Where the model reads a language of the Latin script, texts in another script
+are counted exactly; of the others the language is tested for the first ones, then for one in each batch.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.text.language import in_another_script
 from regard.wording import count_of
 
 MAX_UNKNOWN = 0.3  # of the tokens of a text; with more it counts as unreadable
@@ -27,6 +29,7 @@ class ReadingCount:
     ) -> None:
         self.language, self.is_foreign, self.max_tested = language, is_foreign, max_tested
         self.texts = self.unknown_tokens = self.unreadable = self.tested = self.foreign = self.cut = 0
+        self.other_script = 0
         self._seen: set[int] = set()
 
     def add(
@@ -47,16 +50,24 @@ class ReadingCount:
         self.unknown_tokens += int(unknown[new].sum())
         self.unreadable += int(np.count_nonzero(unknown[new] >= MAX_UNKNOWN * lengths[new].clip(1)))
         if self.is_foreign is not None:
-            for index in new[: max(1, self.max_tested - self.tested)]:
-                text = texts[index]
+            latin = []
+            for index in new.tolist():
+                item = texts[index]
+                text = item if isinstance(item, str) else " ".join(item)
+                if in_another_script(text):
+                    self.other_script += 1
+                else:
+                    latin.append(text)
+            for text in latin[: max(1, self.max_tested - self.tested)]:
                 self.tested += 1
-                self.foreign += self.is_foreign(text if isinstance(text, str) else " ".join(text))
+                self.foreign += self.is_foreign(text)
 
     def note(self, model: str) -> str | None:
         """A warning about texts that the model cannot read; None if it reads them, or nearly all of them."""
         found = []
-        if self.foreign > MIN_FOREIGN * self.tested:
-            texts = count_of(self.foreign, "text")
+        foreign = self.foreign if self.foreign > MIN_FOREIGN * self.tested else 0
+        if foreign or self.other_script:
+            texts = count_of(foreign + self.other_script, "text")
             found.append(f"{model} reads {self.language}, and not the language of {texts}")
         if self.unreadable:
             texts = count_of(self.unreadable, "text")

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from regard.errors import InputError
-from regard.nn.block import Block
+from regard.nn.layer import layers_of
 from regard.training.optimizer import set_learning_rate
 from regard.training.shards import is_sharded, local_part, total_norm
 
@@ -180,17 +180,15 @@ def _gradient_sync(module: nn.Module, *, last: bool) -> AbstractContextManager[N
 
 def enable_gradient_checkpointing(model: nn.Module) -> None:
     """Recompute each layer in the backward pass: less memory for about a third more time."""
-    blocks = [module for module in model.modules() if isinstance(module, Block)]
-    if not blocks:
-        raise InputError("run.gradient_checkpointing recomputes layers, and this model has no layers of a Transformer")
-    for block in blocks:
-        forward = block.forward
+    layers = layers_of(model)
+    if not layers:
+        raise InputError("run.gradient_checkpointing recomputes layers, and this model has no layers; leave it out")
+    for layer in layers:
 
-        def checkpointed(*args: Any, _forward: Callable[..., Tensor] = forward, **options: Any) -> Tensor:
-            result: Tensor = checkpoint(partial(_forward, **options), *args, use_reentrant=False)
-            return result
+        def checkpointed(*args: Any, _forward: Callable[..., Any] = layer.forward, **options: Any) -> Any:
+            return checkpoint(partial(_forward, **options), *args, use_reentrant=False)
 
-        block.forward = checkpointed  # type: ignore[method-assign]
+        layer.forward = checkpointed
 
 
 def derive_seed(*numbers: int) -> int:

@@ -70,6 +70,16 @@ def state_tensors(model: nn.Module, name: OptimizerName) -> dict[nn.Parameter, i
     return {parameter: 1 if parameter in matrices else 2 for parameter in model.parameters()}
 
 
+def default_learning_rate(width: int, base: float = 1e-4) -> float:
+    """The peak learning rate for a hidden size: `base` for 384, a quarter of it for 768, at most 3 times it."""
+    return base * min((384 / width) ** 2, 3.0)
+
+
+def head_learning_rate(width: int) -> float:
+    """The peak learning rate of a task head alone, and of LSTMs: 1e-3 for a hidden size of 384."""
+    return 1e-3 * min(384 / width, 3.0)
+
+
 def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], rate: float) -> None:
     """Set the learning rate of all groups; a group with a `share` gets that share of it."""
     for optimizer in optimizers:

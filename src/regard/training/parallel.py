@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import InputError
-from regard.nn.block import Block
+from regard.nn.layer import layers_of
 from regard.training.optimizer import OptimizerName, state_tensors
 from regard.training.settings import Parallel
 from regard.training.shards import gather_whole
@@ -96,8 +96,8 @@ class ShardedModel:
         self.model, self._blank, self._world, self._device = model, blank, world, device
         mesh = init_device_mesh(device.type, (world.size,))
         policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32 if dtype else None)
-        for block in [block for block in module.modules() if isinstance(block, Block)]:
-            fully_shard(block, mesh=mesh, mp_policy=policy)
+        for layer in layers_of(module):
+            fully_shard(layer, mesh=mesh, mp_policy=policy)
         # The rest, such as embeddings and heads, stays whole from the forward pass to the end of the backward pass.
         fully_shard(module, mesh=mesh, mp_policy=policy)
 

@@ -23,7 +23,7 @@ from regard.data.prefetch import prefetch
 from regard.device import autocast_dtype, synchronize
 from regard.errors import InputError, RegardError
 from regard.events import Note
-from regard.nn.block import Block
+from regard.nn.layer import layers_of
 from regard.training.callbacks import Callbacks
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint, capture, copy_rows, restore
 from regard.training.events import (
@@ -151,9 +151,8 @@ class Trainer:
 
     def _compile(self) -> None:
         if self.parallel == "fsdp":  # between layers the processes send one another parameters
-            for block in self.objective.modules():
-                if isinstance(block, Block):
-                    block.compile()
+            for layer in layers_of(self.objective):
+                layer.compile()
             return
         # CUDA graphs save hundreds of kernel launches per step, which dominate the time of a small model. With
         # gradient accumulation a replay would overwrite the gradients of the previous part of the batch.

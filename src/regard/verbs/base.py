@@ -464,7 +464,7 @@ def _lines(info: FieldInfo, value: object) -> object:
         return value
     if isinstance(value, str):
         return split_lines(value)
-    return read_items(value) if hasattr(value, "tolist") else value
+    return read_items(value) if hasattr(value, "__array__") else value
 
 
 def _literal(value: object, info: FieldInfo) -> str:

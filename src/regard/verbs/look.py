@@ -61,6 +61,7 @@ def look(request: LookRequest, models: Models) -> Generator[Note, None, Attentio
             layer=request.layer,
             head=request.head,
         )
-    if result.truncated:
-        yield Note(message=result.truncation_note)
+    for note in (*result.notes, result.truncation_note):
+        if note:
+            yield Note(message=note)
     return result

@@ -13,8 +13,8 @@ from regard.verbs.tables import TableRequest, table_options
 from regard.verbs.train import RunRequest, Settings, settings_option
 
 if TYPE_CHECKING:
-    from regard.training.embedding.config import EmbeddingConfig
-    from regard.training.embedding.run import EmbeddingReport
+    from regard.training.recipes.embedding.config import EmbeddingConfig
+    from regard.training.recipes.embedding.recipe import EmbeddingReport
 
 
 class TrainEmbedderRequest(RunRequest, TableRequest):
@@ -44,7 +44,7 @@ class TrainEmbedderRequest(RunRequest, TableRequest):
 
 @verb(
     TrainEmbedderRequest,
-    result="regard.training.embedding.run:EmbeddingReport",
+    result="regard.training.recipes.embedding.recipe:EmbeddingReport",
     http=False,
     command="train embed",
 )
@@ -55,8 +55,8 @@ def train_embedder(request: TrainEmbedderRequest, models: Models) -> Generator[E
     are trained with CoSENT, which learns their order. With --teacher, FILE has one text per line, and the model learns
     the teacher's vectors of them.
     """
-    from regard.training.embedding.data import read_text_rows, read_texts
-    from regard.training.embedding.run import train_embedder
+    from regard.training.recipes.embedding.data import read_text_rows, read_texts
+    from regard.training.recipes.embedding.recipe import train_embedder
 
     config = _load_config(request)
     table = table_options(request)
@@ -80,7 +80,7 @@ def train_embedder(request: TrainEmbedderRequest, models: Models) -> Generator[E
 
 
 def _load_config(request: TrainEmbedderRequest) -> EmbeddingConfig:
-    from regard.training.embedding.config import EmbeddingConfig
+    from regard.training.recipes.embedding.config import EmbeddingConfig
 
     given = {
         "training.budget": request.budget,

@@ -112,7 +112,7 @@ def test_formats_give_the_same_corpus(source: Path, text: str, wordpiece: Tokeni
         build_corpus(path, tmp_path / name, tokenizer=wordpiece, shard_bytes=SMALL)
     first, second = contents(tmp_path / "a"), contents(tmp_path / "b")
     assert first.keys() == second.keys()
-    assert [name for name in first if first[name] != second[name]] == ["manifest.json"]
+    assert [name for name in first if first[name] != second[name]] == ["regard.json"]
 
 
 def test_unknown_words_and_sentences_without_a_token(wordpiece: Tokenizer, tmp_path: Path) -> None:
@@ -241,12 +241,12 @@ def test_damaged_manifest_is_reported_and_no_file_is_lost(source: Path, wordpiec
     folder = tmp_path / "out"
     build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL)
     good = contents(folder)
-    path = folder / "manifest.json"
-    path.write_bytes(good["manifest.json"].replace(b'"bytes": ', b'"bytes": 1', 1))
-    with pytest.raises(InputError, match=r"manifest\.json.*restart"):
+    path = folder / "regard.json"
+    path.write_bytes(good["regard.json"].replace(b'"bytes": ', b'"bytes": 1', 1))
+    with pytest.raises(InputError, match=r"regard\.json.*restart"):
         build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL)
-    assert {name: data for name, data in contents(folder).items() if name != "manifest.json"} == {
-        name: data for name, data in good.items() if name != "manifest.json"
+    assert {name: data for name, data in contents(folder).items() if name != "regard.json"} == {
+        name: data for name, data in good.items() if name != "regard.json"
     }
     build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL, restart=True)
     assert contents(folder) == good
@@ -314,7 +314,7 @@ def test_existing_files_in_the_output_folder_are_rejected(source: Path, wordpiec
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize(
-    "names", [["tokenizer/mine"], ["report.json"], ["shard-000000/a"], ["manifest.json", "report.json"]]
+    "names", [["tokenizer/mine"], ["report.json"], ["shard-000000/a"], ["regard.json", "report.json"]]
 )
 def test_foreign_files_with_corpus_file_names_are_rejected(
     source: Path, wordpiece: Tokenizer, tmp_path: Path, names: list[str], restart: bool
@@ -322,7 +322,7 @@ def test_foreign_files_with_corpus_file_names_are_rejected(
     for name in names:
         (tmp_path / "f" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "f" / name).write_text('{"name": "mine"}')
-    with pytest.raises(InputError, match=r"f is not a corpus"):
+    with pytest.raises(InputError, match=r"f is not empty|f/regard\.json: not a record"):
         build_corpus(source, tmp_path / "f", tokenizer=wordpiece, restart=restart)
     assert (
         sorted(str(path.relative_to(tmp_path / "f")) for path in (tmp_path / "f").rglob("*") if path.is_file()) == names

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from regard.data.corpus.folder import CorpusManifest, SourceFile, source_of, tokenizer_digest
+from regard.data.corpus.folder import CorpusManifest, SourceFile, corpus_folder, source_of, tokenizer_digest
 from regard.files.storage import file_identity
 from regard.text import Tokenizer
 
 SOURCES = tuple(SourceFile(f"{name}.txt", 10, name * 8) for name in "abcdef")
-BASE = CorpusManifest(SOURCES, "t", 100, {"key": "text"})
+BASE = CorpusManifest(SOURCES, "t", 100, {"key": "text"}, {"vocab.txt": (10, "v")})
 
 
 def test_a_manifest_round_trip_on_disk(tmp_path: Path) -> None:
-    BASE.write(tmp_path)
-    assert CorpusManifest.read(tmp_path) == BASE
+    folder = corpus_folder(tmp_path)
+    folder.begin(BASE.identity)
+    record = folder.read()
+    assert record is not None and CorpusManifest.of(record, tmp_path) == BASE
 
 
 def test_differences_are_described() -> None:

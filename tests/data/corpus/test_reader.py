@@ -112,24 +112,24 @@ def test_replaced_tokenizer_is_reported(folder: Path, bpe: Tokenizer) -> None:
     bpe.save(folder / "tokenizer")
     with pytest.raises(InputError, match=r"tokenizer/tokenizer\.json is damaged"):
         Corpus.open(folder)
-    change_record(folder, outcome={"tokenizer_files": tokenizer_files(bpe)})
+    change_record(folder, identity={"tokenizer_files": tokenizer_files(bpe)})
     with pytest.raises(InputError, match="not the tokenizer of this corpus"):
         Corpus.open(folder)
 
 
 def change_record(folder: Path, *, checksum: bool = True, **changes: dict[str, Any]) -> None:
     """Change values of the identity and the outcome of a corpus, as nothing but a deliberate change could."""
-    path = folder / "manifest.json"
+    path = folder / "regard.json"
     document = json.loads(path.read_text())
     del document["checksum"]
-    for values in changes.values():
-        document |= values
+    for name, values in changes.items():
+        document[name] |= values
     path.write_text(json.dumps(with_checksum(document) if checksum else document))
 
 
 def test_a_record_without_its_checksum_is_refused(folder: Path) -> None:
     change_record(folder, checksum=False)
-    with pytest.raises(InputError, match="manifest"):
+    with pytest.raises(InputError, match=r"regard\.json: not a record of this version"):
         Corpus.open(folder)
 
 
@@ -178,18 +178,18 @@ def test_unusable_cache_is_ignored(folder: Path, cache: str, tmp_path: Path, mon
 
 
 def test_every_changed_bit_of_the_manifest_is_detected(folder: Path) -> None:
-    path = folder / "manifest.json"
+    path = folder / "regard.json"
     good = path.read_bytes()
     before = Corpus.open(folder).manifest
     chance = random.Random(0)
-    for position in [*range(0, len(good), 97), *(good.index(word) for word in (b"checksum", b"sha256:", b'"format"'))]:
+    for position in [*range(0, len(good), 97), *(good.index(word) for word in (b"checksum", b"sha256:", b'"regard"'))]:
         flip(path, position)
         try:
             assert Corpus.open(folder).manifest == before, position  # only white space changed
         except InputError as error:
             assert str(path) in str(error)
         path.write_bytes(good[: chance.randrange(len(good) - 1)])
-        with pytest.raises(InputError, match=r"manifest\.json"):
+        with pytest.raises(InputError, match=r"regard\.json"):
             Corpus.open(folder)
         path.write_bytes(good)
     Corpus.open(folder)
@@ -198,16 +198,15 @@ def test_every_changed_bit_of_the_manifest_is_detected(folder: Path) -> None:
 def test_folder_without_a_corpus(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a corpus"):
         Corpus.open(tmp_path)
-    path = folder / "manifest.json"
-    good = json.loads(path.read_text())
-    del good["checksum"]  # otherwise the checksum would reject every change
+    path = folder / "regard.json"
+    good = path.read_bytes()
     for broken, message in [
-        ({"format": 2}, "expected format 1, got 2"),
-        ({"shards": [{}]}, r"not the manifest of a corpus .shards\.0\.counts"),
-        ({"sources": 3}, "not the manifest of a corpus"),
-        ({"settings": [1]}, "not the manifest of a corpus"),
+        ({"outcome": {"shards": [{}]}}, r"not the manifest of a corpus .shards\.0\.counts"),
+        ({"identity": {"sources": 3}}, "not the manifest of a corpus"),
+        ({"identity": {"settings": [1]}}, "not the manifest of a corpus"),
     ]:
-        path.write_text(json.dumps(with_checksum(good | broken)))
+        path.write_bytes(good)
+        change_record(folder, **broken)
         with pytest.raises(InputError, match=message):
             Corpus.open(folder)
     path.write_text("{")

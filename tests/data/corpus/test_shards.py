@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from regard.data.corpus.folder import CorpusCounts, Shard, ShardRecord, ShardWriter, token_type
 from regard.errors import InputError
+from regard.files.json_files import with_checksum
 
 
 @pytest.mark.parametrize(("vocabulary", "size"), [(1, 2), (65_536, 2), (65_537, 4)])
@@ -38,6 +40,7 @@ def test_counts_add_up() -> None:
 
 
 def test_record_of_other_files_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "shard.json").write_text('{"counts": {}, "next": [0, 1], "files": {"../../secret": [1, "x"]}}')
+    document = {"counts": {}, "next": [0, 1], "files": {"../../secret": [1, "x"]}}
+    (tmp_path / "shard.json").write_text(json.dumps(with_checksum(document)))
     with pytest.raises(InputError, match=r"shard\.json is not the record"):
         ShardRecord.read(tmp_path)

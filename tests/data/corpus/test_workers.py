@@ -202,7 +202,7 @@ def test_parts_of_compressed_files(
         path.write_bytes(pack(source.read_bytes()))
     build_corpus(packed, tmp_path / "out", tokenizer=wordpiece, shard_bytes=SMALL, workers=2)
     found = contents(tmp_path / "out")
-    assert [file for file in found if found[file] != whole[file]] == ["manifest.json"]
+    assert [file for file in found if found[file] != whole[file]] == ["regard.json"]
 
 
 def test_sources_on_an_object_store(
@@ -213,9 +213,9 @@ def test_sources_on_an_object_store(
     for name, source, workers in (("a", address, 1), ("b", f"{address}/*.txt", 2)):
         build_corpus(source, tmp_path / name, tokenizer=wordpiece, shard_bytes=SMALL, workers=workers)
         found = contents(tmp_path / name)
-        assert [file for file in found if found[file] != whole[file]] == ["manifest.json"]
-    assert found["manifest.json"] == contents(tmp_path / "a")["manifest.json"]
-    assert CREDENTIAL not in found["manifest.json"]
+        assert [file for file in found if found[file] != whole[file]] == ["regard.json"]
+    assert found["regard.json"] == contents(tmp_path / "a")["regard.json"]
+    assert CREDENTIAL not in found["regard.json"]
     again = build_corpus(address, tmp_path / "a", tokenizer=wordpiece, shard_bytes=SMALL)
     assert again.counts == again.resumed
     object_store.put({"texts/2.txt": b"Another text.\n"})

@@ -39,7 +39,7 @@ from tests.inference.measure import embed_file
 from tests.object_store import ObjectStore
 from tests.tasks.prediction.models import TASKS, random_model
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="Ray is tested on POSIX systems")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(os.name != "posix", reason="Ray is tested on POSIX systems")]
 CPUS = RayCluster(workers=2, gpus_per_worker=0)
 TEXTS = [f"the film was {'so ' * (number % 7)}long" for number in range(60)]
 TEXTS[9] = ""

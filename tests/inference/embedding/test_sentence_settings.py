@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+import regard
 from regard.errors import InputError
-from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings
+from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings, unused_prompts
 
 
 def folder_with(
@@ -117,3 +119,23 @@ def test_settings_that_would_change_the_vectors_are_refused_by_name(
 def test_settings_that_change_no_vector_are_accepted(sentences: dict[str, object], tmp_path: Path) -> None:
     folder = folder_with(tmp_path, pooling={"pooling_mode": "mean", "include_prompt": False}, sentences=sentences)
     assert read_sentence_settings(folder) == SentenceSettings("mean", None)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "expected"),
+    [
+        ({"query": "query: ", "passage": "passage: "}, ["query: ", "passage: "]),
+        ({"query": "query: ", "document": ""}, ["query: "]),
+        ({"clustering": "task: "}, []),
+        (None, []),
+    ],
+)
+def test_an_index_says_which_prompts_it_does_not_use(
+    prompts: dict[str, str] | None, expected: list[str], tiny_bert_folder: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(tiny_bert_folder, tmp_path / "model")
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
+    assert unused_prompts(folder) == expected
+    notes: list[str] = []
+    regard.index(["a film"], model=folder, on_event=lambda event: notes.append(event.line() or ""))
+    assert any(f"({' and '.join(map(repr, expected))}) are not used" in note for note in notes) is bool(expected)

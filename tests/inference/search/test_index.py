@@ -192,7 +192,7 @@ def test_folders_of_others_are_refused(tmp_path: Path, model: LoadedModel) -> No
 @pytest.mark.parametrize("damage", ["manifest", "size", "content", "missing"])
 def test_damage_is_noticed(tmp_path: Path, model: LoadedModel, damage: str) -> None:
     index = build(tmp_path / "index", model)
-    path = index.folder / "manifest.json" if damage == "manifest" else index.segments[0].folder / "vectors.npy"
+    path = index.folder / "regard.json" if damage == "manifest" else index.segments[0].folder / "vectors.npy"
     data = bytearray(path.read_bytes())
     if damage == "missing":
         path.unlink()
@@ -205,12 +205,12 @@ def test_damage_is_noticed(tmp_path: Path, model: LoadedModel, damage: str) -> N
 
 def test_a_manifest_cannot_leave_the_folder(tmp_path: Path, model: LoadedModel) -> None:
     index = build(tmp_path / "index", model)
-    path = index.folder / "manifest.json"
+    path = index.folder / "regard.json"
     document = json.loads(path.read_text())
     del document["checksum"]
-    document["segments"][0]["name"] = "../../other"
+    document["outcome"]["segments"][0]["name"] = "../../other"
     path.write_text(json.dumps(with_checksum(document)))
-    with pytest.raises(RegardError, match="unexpected file name"):
+    with pytest.raises(RegardError, match=r"segments\.0\.name"):
         open_index(index.folder)
 
 
@@ -303,7 +303,7 @@ def test_an_append_that_dies_leaves_the_old_index(tmp_path: Path, model: LoadedM
     assert len(index) == len(TEXTS) + 6
     index.delete([0])  # the next change removes what the killed runs left
     present = sorted(name for name in os.listdir(folder) if not name.startswith("."))  # temporary files of this process
-    assert present == [index.manifest.deleted[0], "lock", "manifest.json", "segments"]  # type: ignore[index]
+    assert present == [index.manifest.deleted[0], "regard.json", "segments"]  # type: ignore[index]
     assert sorted(os.listdir(folder / "segments")) == [one.name for one in index.manifest.segments]
 
 

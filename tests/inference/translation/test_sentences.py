@@ -179,6 +179,18 @@ def test_steps_say_which_sentence_they_show() -> None:
     assert decoded.text == SENTENCES[0] and len(decoded.trace["rows"]) == 1 and "3 sentences" in decoded.notes[0]
 
 
+def test_views_of_one_run_show_the_first_sentence() -> None:
+    text = " ".join(SENTENCES[:3])
+    first = regard.translate("regard-de-en", SENTENCES[0]).texts[0].translations[0].text
+    notes: list[str] = []
+    looked = regard.look(text, model="regard-de-en", on_event=lambda event: notes.append(event.message))
+    assert looked.texts == [SENTENCES[0], first] and looked.notes == notes and "3 sentences" in notes[0]
+    drawn = regard.figure(text, model="regard-de-en", ablation=False)
+    assert (drawn.text, drawn.target) == (SENTENCES[0], first) and "3 sentences" in drawn.notes[0]
+    assert regard.look(text, "A dog.", model="regard-de-en").texts == [text, "A dog."]
+    assert not regard.look(SENTENCES[0], model="regard-de-en").notes
+
+
 def test_a_trace_has_every_sentence(tmp_path: Path) -> None:
     texts = [" ".join(SENTENCES[:2]), "", SENTENCES[2]]
     regard.translate("regard-de-en", texts, num_beams=2, trace=tmp_path / "trace.json")

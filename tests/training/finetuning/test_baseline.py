@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from regard.errors import InputError
 from regard.tasks.fine_tuned_model import load_fine_tuned, save_fine_tuned
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.linear_head import VectorModel
-from regard.training.finetuning.report import FineTuningReport
+from regard.training.finetuning.report import BaselineResult, FineTuningReport
 
 Tune = Callable[..., FineTuningReport]
 STUCK = ("training.baseline=true", "training.learning_rate=1e-9", "training.num_epochs=1")  # learns nothing
@@ -163,3 +163,16 @@ def test_few_examples_take_more_epochs_unless_epochs_are_given() -> None:
 def test_a_minimum_number_of_steps_is_trained(tune: Tune, tmp_path: Path) -> None:
     report = tune(tmp_path / "run", "training.num_epochs=1", "training.batch_size=48", "training.min_steps=5")
     assert report.best.steps == 6 and len(report.best.history) == 3
+
+
+def test_a_small_lead_of_fine_tuning_is_called_chance() -> None:
+    def text(fine_tuning: float, kept: Literal["baseline", "fine-tuning"]) -> str:
+        scores = {"fine-tuning": {"accuracy": fine_tuning}, "baseline": {"accuracy": 90.0}}
+        scores["majority"] = {"accuracy": 50.0}
+        return BaselineResult(
+            model="regard-embed", kept=kept, folds=3, metric="accuracy", scores=scores, dev={}, strength=1.0
+        ).text()
+
+    assert text(92.0, "baseline").endswith("the baseline is kept, as so small a lead may be chance")
+    assert text(88.0, "baseline").endswith("the baseline is kept")
+    assert text(99.0, "fine-tuning").endswith("the fine-tuned model is kept")

@@ -20,7 +20,8 @@ from regard.tasks.inputs import InputBuilder
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.trainer import FineTuner, LayerStart, layer_starts, parameter_levels, unfreeze_layers
+from regard.training.finetuning.trainer import FineTuner
+from regard.training.layer_schedule import LayerStart, layer_starts, parameter_levels, unfreeze_layers
 from regard.training.loop import AdversarialPerturbation
 from regard.training.stopping import Stop
 

@@ -18,7 +18,8 @@ from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.trainer import FineTuner, default_learning_rate, head_learning_rate
+from regard.training.finetuning.trainer import FineTuner
+from regard.training.optimizer import default_learning_rate, head_learning_rate
 from regard.training.stopping import Stop
 
 CPU = torch.device("cpu")

@@ -210,7 +210,6 @@ def test_settings_of_another_family_are_refused(tmp_path: Path) -> None:
             "objective.mean_noise_span_length=3.0",
             "objective.mean_noise_span_length is for BERT; an ELMo predicts the next and the previous token",
         ),
-        ("elmo", "run.gradient_checkpointing=true", "run.gradient_checkpointing has no effect for an ELMo; remove it"),
         (
             "elmo",
             "model.intermediate_size=100",
@@ -232,7 +231,7 @@ def test_written_settings_are_read_back(family: str, tmp_path: Path) -> None:
         "optimizer.learning_rate=0.30000000000000004",
         "run.seed=123",
     ]
-    options += [] if family == "elmo" else ["run.gradient_checkpointing=true"]
+    options += ["run.gradient_checkpointing=true"]
     options += ["optimizer.adam_betas=[0.0, 0.999]", "schedule.budget=1h 30m"]
     config = PretrainingConfig.read(family=family, overrides=options)
     assert PretrainingConfig.read(write_config(tmp_path, config.toml()), family=family) == config

@@ -17,6 +17,7 @@ import regard
 from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, T5Config
+from regard.models.family import build, get_family
 from regard.training.pretraining.micro_batches import MicroBatch, MicroBatches
 from regard.training.pretraining.objectives import (
     BidirectionalLanguageModeling,
@@ -162,6 +163,18 @@ def test_next_token_loss_equals_transformers(randomized: Randomise, tmp_path: Pa
     ids = batch.ids.long()
     torch.testing.assert_close(losses["loss"], theirs(ids, labels=ids).loss, **NEAR)
     assert losses["lm"] is losses["loss"]
+
+
+@pytest.mark.parametrize("family", ["llama", "gptj"])
+def test_next_token_loss_has_the_output_layer_of_the_model(family: str, randomized: Randomise) -> None:
+    """An untied model predicts with a matrix of its own, in GPT-J with a bias."""
+    shape = {**SHAPE, "rotary_dim": 2} if family == "gptj" else {**SHAPE, "num_key_value_heads": 2}
+    model = randomized(build(get_family(family).config_class(**{**shape, "family": family}))).eval()
+    assert model.output_weight is not model.embedding.tokens.weight
+    ids = torch.randint(VOCABULARY, (3, 9))
+    losses = CausalLanguageModeling(model)(ids[:, :-1], ids[:, 1:])
+    expected = F.cross_entropy(model.logits(model(ids[:, :-1])).flatten(0, 1), ids[:, 1:].flatten())
+    torch.testing.assert_close(losses["lm"], expected, **NEAR)
 
 
 @pytest.mark.parametrize("heads", [(), ("output",)])

@@ -207,10 +207,10 @@ def test_a_damaged_copy_is_fetched_once_more(address: str, monkeypatch: pytest.M
 
 
 def test_unfinished_and_missing_corpora(object_store: ObjectStore, address: str, shards: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no file or folder s3://.*/none/manifest\.json"):
+    with pytest.raises(InputError, match=r"there is no file or folder s3://.*/none/regard\.json"):
         Corpus.open(f"{object_store.address}/none")
-    object_store.put({"bad/manifest.json": b'{"format": 1}'})
-    with pytest.raises(InputError, match=r"s3://.*/bad/manifest\.json"):
+    object_store.put({"bad/regard.json": b'{"format": 1}'})
+    with pytest.raises(InputError, match=r"s3://.*/bad/regard\.json"):
         Corpus.open(f"{object_store.address}/bad")
     storage.remove(f"{address}/tokenizer/tokenizer.json")
     with pytest.raises(InputError, match=r"s3://.*tokenizer\.json"):
@@ -224,7 +224,7 @@ def test_the_manifest_is_uploaded_last(object_store: ObjectStore, shards: Path) 
     assert last.done == last.total == len(before)
     for event in itertools.islice(upload_corpus(shards, address), len(before) - 1):
         assert event.total == last.total
-        assert not storage.exists(f"{address}/manifest.json")
+        assert not storage.exists(f"{address}/regard.json")
 
 
 def test_random_access_and_pickling(address: str, shards: Path) -> None:

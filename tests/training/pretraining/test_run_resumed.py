@@ -95,7 +95,7 @@ def flip(path: Path, offset: int | None = None) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["shard-000000/tokens.bin", "shard-000000/sentences.npy", "tokenizer/tokenizer.json", "manifest.json"]
+    "name", ["shard-000000/tokens.bin", "shard-000000/sentences.npy", "tokenizer/tokenizer.json", "regard.json"]
 )
 def test_damage_to_a_corpus_is_reported(name: str, corpus: Path, tmp_path: Path) -> None:
     shutil.copytree(corpus, tmp_path / "corpus")

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,7 @@ from regard.data.corpus.folder import (
     CorpusReport,
     ShardRecord,
     begin,
-    clear,
-    leave,
-    refuse_foreign_files,
+    corpus_folder,
     shard_folder,
     source_of,
     tokenizer_digest,
@@ -42,7 +40,6 @@ from regard.events import Note, drain, map_events
 from regard.files import storage
 from regard.files.checksums import Verify, find_damage
 from regard.files.disk import atomic_write, replace_folder, scratch_folder
-from regard.files.durable_folder import lock_folder
 from regard.files.json_files import json_bytes
 from regard.text import Tokenizer
 
@@ -74,7 +71,8 @@ def corpus_events(
     if not 1 <= workers <= MAX_WORKERS:
         raise InputError(f"workers is {workers}; expected a number of processes from 1 to {MAX_WORKERS}")
     folder = Path(folder)
-    refuse_foreign_files(folder)
+    durable = corpus_folder(folder)
+    durable.refuse_foreign()
     source_files = find_sources(sources)
     states = list(map(storage.file_identity, source_files.files))
     encoder = CorpusEncoder(tokenizer)
@@ -87,35 +85,32 @@ def corpus_events(
     )
     with suppress(OSError):  # `lock_folder` reports the error
         folder.parent.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder):
-        try:
-            damaged: list[str] = []
-            existing, complete = begin(folder, manifest, restart=restart, verify=verify, on_damaged=damaged.append)
-            yield from (Note(message=problem) for problem in damaged)
-            resumed = sum((shard.counts for shard in existing), CorpusCounts())
-            if complete:
-                if damage := find_damage(folder, tokenizer_paths(manifest), verify=verify):
-                    for name, problem in damage.items():
-                        yield Note(message=f"{folder / name} {problem}")
-                    tokenizer.save(folder / TOKENIZER)
-                return _report(source_files, existing, manifest, resumed=resumed, seconds=0.0)
-            remedy = f"the finished shards are kept in {folder}: the same command continues"
-            with ExitStack() as stack:
-                processes = stack.enter_context(Workers(workers, remedy=remedy)) if workers > 1 else None
-                parts = _parts(source_files.files, key, shard_bytes)
+    with durable.locked():
+        damaged: list[str] = []
+        existing, complete = begin(durable, manifest, restart=restart, verify=verify, on_damaged=damaged.append)
+        yield from (Note(message=problem) for problem in damaged)
+        resumed = sum((shard.counts for shard in existing), CorpusCounts())
+        if complete:
+            if damage := find_damage(folder, tokenizer_paths(manifest), verify=verify):
+                for name, problem in damage.items():
+                    yield Note(message=f"{folder / name} {problem}")
                 tokenizer.save(folder / TOKENIZER)
-                started = time.perf_counter()
-                job = _Build(folder, source_files.files, encoder, key, parts)
-                shards = yield from job.run(existing, processes)
-            if list(map(storage.file_identity, source_files.files)) != states:
-                clear(folder)
-                raise InputError("a source changed while it was read; the corpus was deleted: build it again")
-            report = _report(source_files, shards, manifest, resumed=resumed, seconds=time.perf_counter() - started)
-            atomic_write(folder / REPORT, json_bytes(report.json()))
-            replace(manifest, shards=tuple(shards)).write(folder)
-            return report
-        finally:
-            leave(folder)
+            return _report(source_files, existing, manifest, resumed=resumed, seconds=0.0)
+        remedy = f"the finished shards are kept in {folder}: the same command continues"
+        with ExitStack() as stack:
+            processes = stack.enter_context(Workers(workers, remedy=remedy)) if workers > 1 else None
+            parts = _parts(source_files.files, key, shard_bytes)
+            tokenizer.save(folder / TOKENIZER)
+            started = time.perf_counter()
+            job = _Build(folder, source_files.files, encoder, key, parts)
+            shards = yield from job.run(existing, processes)
+        if list(map(storage.file_identity, source_files.files)) != states:
+            durable.clear()
+            raise InputError("a source changed while it was read; the corpus was deleted: build it again")
+        report = _report(source_files, shards, manifest, resumed=resumed, seconds=time.perf_counter() - started)
+        atomic_write(folder / REPORT, json_bytes(report.json()))
+        durable.finish({"shards": [asdict(shard) for shard in shards]})
+        return report
 
 
 def build_corpus(

@@ -1,6 +1,6 @@
 """The folder of a corpus: its manifest, its shards, and what of it can be reused.
 
-manifest.json   sources, tokenizer and settings; also lists the shards when the corpus is finished
+regard.json     sources, tokenizer and settings; also lists the shards when the corpus is finished
 report.json     counts and speed of the build
 tokenizer/      for Tokenizer.open
 vocabulary/     the same tokenizer and what it was trained on, if it was trained for this corpus
@@ -15,12 +15,10 @@ shard-000000/   and so on, each written atomically:
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,27 +26,24 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
-from regard.errors import InputError, RegardError
+from regard.errors import InputError
 from regard.files.checksums import Verify, find_damage, sha256_of
-from regard.files.disk import atomic_write
-from regard.files.durable_folder import LOCK, describe_changes, foreign_entries, remove_files
+from regard.files.durable_folder import RECORD as DURABLE_RECORD
+from regard.files.durable_folder import DurableFolder, FolderRecord, OtherWork, describe_changes
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
-from regard.files.storage import FileIdentity, is_remote, normalize
+from regard.files.storage import Address, FileIdentity, is_remote, join, normalize
 from regard.text import Tokenizer
 from regard.text.tokenizer import TOKENIZER_FILES
 
 TOKENS, SENTENCES, DOCUMENTS, RECORD = "tokens.bin", "sentences.npy", "documents.npy", "shard.json"
 REMEDY = "build the corpus again from its sources: only missing and damaged shards are rebuilt"
-MANIFEST = "manifest.json"
+MANIFEST = DURABLE_RECORD
 REPORT = "report.json"
 TOKENIZER = "tokenizer"
 VOCABULARY = "vocabulary"
 ORIGIN = "origin.json"  # how and on what a vocabulary was trained
-FORMAT = 1
-MAX_MANIFEST = 1 << 30  # bytes; a thousand files or shards need half a megabyte
-SHARD_FILES = (TOKENS, SENTENCES, DOCUMENTS, RECORD)
 SHARD = re.compile(r"shard-(\d{6,})")
-CORPUS_NAMES = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{VOCABULARY}|{SHARD.pattern}|\..+\.partial(\.\w+)?")
+SHARD_FILES = (TOKENS, SENTENCES, DOCUMENTS, RECORD)
 Ids = NDArray[Any]
 Sizes = NDArray[np.int64]
 Count = Annotated[int, Field(strict=True, ge=0)]
@@ -256,27 +251,21 @@ class CorpusManifest:
     tokenizer: str
     vocabulary: Count
     settings: Mapping[str, object]
+    tokenizer_files: Mapping[str, FileState]
     shards: tuple[ShardRecord, ...] | None = None
-    tokenizer_files: Mapping[str, FileState] = field(default_factory=dict)  # {} in older versions
 
-    def write(self, folder: Path) -> None:
-        """Write the manifest with a checksum."""
-        atomic_write(folder / MANIFEST, json_bytes(with_checksum({"format": FORMAT, **asdict(self)})))
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What shards can be reused for."""
+        return {name: value for name, value in asdict(self).items() if name != "shards"}
 
     @classmethod
-    def read(cls, folder: Path) -> CorpusManifest:
-        path = folder / MANIFEST
+    def of(cls, record: FolderRecord, folder: Address) -> CorpusManifest:
         try:
-            value = read_checked_json(path, limit=MAX_MANIFEST)
-        except InputError as error:
-            raise InputError(f"{error}; restore a copy of it, or build the corpus again") from None
-        if value.get("format") != FORMAT:
-            raise InputError(f"{path}: expected format {FORMAT}, got {value.get('format')!r}; build the corpus again")
-        try:
-            return TypeAdapter(cls).validate_python(value)
+            return TypeAdapter(cls).validate_python({**record.identity, **record.outcome})
         except ValidationError as error:
             raise InputError(
-                f"{path} is not the manifest of a corpus ({_reason(error)}); build the corpus again"
+                f"{join(folder, MANIFEST)} is not the manifest of a corpus ({_reason(error)}); build the corpus again"
             ) from None
 
     def differences(self, now: CorpusManifest) -> list[str]:
@@ -337,93 +326,70 @@ def shard_files(records: Iterable[ShardRecord]) -> dict[str, FileState]:
 
 
 def tokenizer_paths(manifest: CorpusManifest) -> dict[str, FileState]:
-    """Return the size and SHA-256 of the tokenizer's files, by path in the corpus; older corpora do not have them."""
+    """Return the size and SHA-256 of the tokenizer's files, by path in the corpus."""
     return {f"{TOKENIZER}/{name}": file for name, file in manifest.tokenizer_files.items()}
 
 
-class OtherCorpus(InputError):
-    """The folder holds a corpus of other text, settings or another tokenizer; `reason` says what changed."""
+OtherCorpus = OtherWork
 
-    def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(f"{reason}. {remedy}")
-        self.reason = reason
+
+def corpus_folder(folder: Path) -> DurableFolder:
+    """Return a corpus as a durable folder. A vocabulary may be there before it: trained, but nothing is encoded yet."""
+    shards = (f"shard-#/{name}" for name in SHARD_FILES)
+    return DurableFolder(
+        folder,
+        kind="corpus",
+        part="shard-#",
+        files=(*shards, *(f"{TOKENIZER}/{name}" for name in TOKENIZER_FILES), REPORT),
+        beside=(VOCABULARY,) if (folder / VOCABULARY / ORIGIN).is_file() else (),
+        hint="Use another folder, or delete that corpus: pass restart=True, or delete the folder",
+    )
 
 
 def refuse_foreign_files(folder: Path) -> None:
-    """Raise InputError if the folder has files that are not part of a corpus: they may be the user's.
-
-    The manifest is written first, so files in a folder without one were not written by Regard.
-    """
-    names = foreign_entries(folder)
-    if names == [VOCABULARY] and (folder / VOCABULARY / ORIGIN).is_file():  # trained, but nothing is encoded yet
-        return
-    foreign = [name for name in names if MANIFEST not in names or not CORPUS_NAMES.fullmatch(name)]
-    if foreign:
-        raise InputError(
-            f"{folder} is not a corpus: it holds {foreign[0]!r}, which Regard did not write; choose another folder"
-        )
-    if names and not _shard_numbers(folder):  # without shards, only the manifest shows that it is a corpus
-        try:
-            CorpusManifest.read(folder)
-        except InputError as error:
-            raise InputError(f"{folder} is not a corpus: {error}. Move it, or choose another folder") from None
+    """Raise InputError if the folder holds something else than a corpus: it may be the user's."""
+    corpus_folder(folder).refuse_foreign()
 
 
 def begin(
-    folder: Path, manifest: CorpusManifest, *, restart: bool, verify: Verify = "auto", on_damaged: Callable[[str], None]
+    durable: DurableFolder,
+    manifest: CorpusManifest,
+    *,
+    restart: bool,
+    verify: Verify,
+    on_damaged: Callable[[str], None],
 ) -> tuple[list[ShardRecord], bool]:
-    """Prepare a folder for a build; return the shards that can be reused, and whether the corpus is complete.
+    """Begin or continue a build; return the shards that can be reused, and whether the corpus is complete.
 
     A damaged shard is reported to `on_damaged` and deleted together with the shards after it.
     """
-    remedy = "Use another folder, or delete that corpus: pass restart=True, or delete the folder"
-    try:
-        old = None if restart or not (folder / MANIFEST).exists() else CorpusManifest.read(folder)
-    except InputError as error:
-        raise InputError(f"{folder} holds a corpus, but {error}. {remedy}") from None
-    if old is None or not _shard_numbers(folder):
-        clear(folder)
-        manifest.write(folder)
+
+    def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+        return CorpusManifest.of(FolderRecord(durable.record.kind, identity=before), durable.path).differences(manifest)
+
+    before = durable.begin(manifest.identity, restart=restart, differences=differences)
+    if before is None:
         return [], False
-    if changed := old.differences(manifest):
-        raise OtherCorpus(f"{folder} holds another corpus: {'; '.join(changed)}", remedy)
-    intact = _intact_shards(folder, old, verify, on_damaged)
-    if old.shards is not None and list(old.shards) == intact:
+    listed = CorpusManifest.of(before, durable.path).shards
+    intact = _intact_shards(durable.path, listed, verify, on_damaged)
+    if listed is not None and list(listed) == intact:
         return intact, True
-    for number in range(len(intact), 1 + max(_shard_numbers(folder))):
-        remove_files(folder, [f"{shard_folder(folder, number).name}/{name}" for name in SHARD_FILES])
-    manifest.write(folder)
+    for number in durable.parts():
+        if number >= len(intact):
+            durable.remove_part(number)
+    durable.finish(None)
     return intact, False
 
 
-def clear(folder: Path) -> None:
-    """Delete the files of the corpus; the lock and other files stay."""
-    shards = [
-        f"{shard_folder(folder, number).name}/{name}" for number in _shard_numbers(folder) for name in SHARD_FILES
-    ]
-    tokenizer = [f"{TOKENIZER}/{name}" for name in TOKENIZER_FILES]
-    if not remove_files(folder, [*shards, *tokenizer, REPORT, MANIFEST]):  # the manifest last
-        raise RegardError(f"{folder}: the previous corpus cannot be deleted; check the permissions")
-
-
-def leave(folder: Path) -> None:
-    """Remove the lock, and the whole corpus if no shard is finished."""
-    if not _shard_numbers(folder):
-        clear(folder)
-    (folder / LOCK).unlink(missing_ok=True)
-    with suppress(OSError):  # not empty
-        folder.rmdir()
-
-
 def _intact_shards(
-    folder: Path, manifest: CorpusManifest, verify: Verify, on_damaged: Callable[[str], None]
+    folder: Path, listed: Sequence[ShardRecord] | None, verify: Verify, on_damaged: Callable[[str], None]
 ) -> list[ShardRecord]:
     """Return the records of the shards before the first missing or damaged one."""
     records: list[ShardRecord] = []
     try:
         while (shard := shard_folder(folder, len(records))).is_dir():
             record = ShardRecord.read(shard)
-            if manifest.shards is not None and record not in manifest.shards[len(records) : len(records) + 1]:
+            if listed is not None and record not in listed[len(records) : len(records) + 1]:
                 raise InputError(f"{shard / RECORD} is damaged: it does not match {MANIFEST}")
             records.append(record)
     except InputError as error:
@@ -432,7 +398,3 @@ def _intact_shards(
     for name, problem in damage.items():
         on_damaged(f"{folder / name} {problem}")
     return records[: min((int(SHARD.match(name)[1]) for name in damage), default=len(records))]  # type: ignore[index]
-
-
-def _shard_numbers(folder: Path) -> list[int]:
-    return [int(match[1]) for name in os.listdir(folder) if (match := SHARD.fullmatch(name))]

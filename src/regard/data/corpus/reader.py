@@ -39,8 +39,9 @@ from regard.data.corpus.folder import (
 from regard.data.corpus.shard_cache import CACHE_BYTES, CachedTokens, ShardCache
 from regard.errors import InputError
 from regard.files.checksums import Verify, cache_folder, find_damage
-from regard.files.disk import atomic_write
-from regard.files.storage import is_remote, join, local_path, normalize, read_bytes
+from regard.files.durable_folder import RECORD_BYTES, DamagedRecord, FolderRecord
+from regard.files.json_files import read_document
+from regard.files.storage import Address, is_remote, join, local_path, normalize, read_bytes
 from regard.text import Tokenizer
 
 
@@ -81,7 +82,7 @@ class Corpus:
         folder = local_path(folder).absolute()
         if not (folder / MANIFEST).is_file():
             raise InputError(f"{folder} is not a corpus: it has no {MANIFEST}; build one with build_corpus")
-        corpus = cls(folder, CorpusManifest.read(folder))
+        corpus = cls(folder, _parse(read_document(folder / MANIFEST, limit=RECORD_BYTES), folder))
         files = shard_files(corpus._records) | tokenizer_paths(corpus.manifest)
         for name, problem in find_damage(folder, files, verify=verify).items():
             raise InputError(f"{folder / name} {problem}; {REMEDY}")
@@ -95,12 +96,7 @@ class Corpus:
         # Of another manifest, the files may differ: each has a folder of its own.
         folder = cache_folder() / "corpora" / hashlib.sha256(content).hexdigest()[:16]
         folder.mkdir(parents=True, exist_ok=True)
-        atomic_write(folder / MANIFEST, content)
-        try:
-            manifest = CorpusManifest.read(folder)
-        except InputError as error:
-            reason = str(error).replace(str(folder / MANIFEST), join(address, MANIFEST))
-            raise InputError(reason) from None
+        manifest = _parse(content, address)
         corpus = cls(folder, manifest, address=address, cache_bytes=cache_bytes)
         small = ShardCache(address, folder, tokenizer_paths(manifest), CACHE_BYTES)
         for name in small.files:
@@ -181,3 +177,10 @@ class Corpus:
             f"Corpus({str(self.folder)!r}, documents={self.documents:,}, sentences={self.sentences:,}, "
             f"tokens={self.tokens:,})"
         )
+
+
+def _parse(content: bytes, folder: Address) -> CorpusManifest:
+    try:
+        return CorpusManifest.of(FolderRecord.parse(content, folder, kind="corpus"), folder)
+    except DamagedRecord as error:
+        raise InputError(f"{error}; restore a copy of it, or build the corpus again") from None

@@ -28,8 +28,8 @@ TEXTS = (
 PAIRS = (
     ("sentence1", "sentence2"), ("sentence_1", "sentence_2"), ("sentence_a", "sentence_b"), ("question1", "question2"),
     ("premise", "hypothesis"), ("text_a", "text_b"), ("text1", "text2"), ("text_1", "text_2"), ("first", "second"),
-    ("text", "second"), ("question", "sentence"), ("question", "context"), ("query", "passage"), ("query", "document"),
-    ("s1", "s2"), ("#1_string", "#2_string"),
+    ("text", "second"), ("text", "text_b"), ("question", "sentence"), ("question", "context"), ("query", "passage"),
+    ("query", "document"), ("s1", "s2"), ("#1_string", "#2_string"),
 )  # fmt: skip
 # MNLI and SNLI have `gold_label` and the labels of single annotators, label1 to label5.
 LABELS = (

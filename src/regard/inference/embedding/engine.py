@@ -183,7 +183,7 @@ class EmbeddingEngine:
             )
         self.model, self.tokenizer = model.to(device).eval(), tokenizer
         self.device = torch.device(device)
-        self.precision = resolve_precision(precision, self.device)
+        self.precision = resolve_precision(precision, self.device, self.model)
         self.choice = ""
         self._network: nn.Module = self.model
         self._graphs: tuple[nn.Module, GraphedForward] | None = None

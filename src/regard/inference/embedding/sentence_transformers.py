@@ -122,6 +122,16 @@ def _refuse_prompts(folder: Path) -> None:
         )
 
 
+def unused_prompts(folder: Path) -> list[str]:
+    """The prompts that sentence-transformers puts before the queries and the documents of a search, unlike Regard."""
+    path = folder / "config_sentence_transformers.json"
+    prompts = read_json(path).get("prompts") if path.is_file() else None
+    if not isinstance(prompts, dict):
+        return []
+    document = next((name for name in ("document", "passage", "corpus") if name in prompts), "")
+    return [str(prompts[name]) for name in ("query", document) if prompts.get(name)]
+
+
 def _length(folder: Path) -> int | None:
     path = folder / "sentence_bert_config.json"
     value = read_json(path).get("max_seq_length") if path.is_file() else None

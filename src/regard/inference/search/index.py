@@ -21,10 +21,10 @@ from regard.checkpoints.reading import CountedModel
 from regard.errors import InputError, RegardError, check_choice
 from regard.events import Event, Note, Progress, drain
 from regard.files.disk import replace_folder
-from regard.files.durable_folder import lock_folder
 from regard.inference.bulk.shards import weights_digest
 from regard.inference.embedding.bulk import embed_events
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, load_engine
+from regard.inference.embedding.sentence_transformers import unused_prompts
 from regard.inference.search.bm25 import find_words, fuse_ranks, search_bm25, words_of
 from regard.inference.search.documents import Documents, DocumentTexts, IndexedText, write_documents
 from regard.inference.search.exact import Positions, Ranking, Vectors
@@ -34,11 +34,11 @@ from regard.inference.search.index_folder import (
     ModelRecord,
     commit_added,
     compact,
+    durable_folder,
     is_index,
     needs_compaction,
     open_segments,
     read_deleted,
-    refuse_other_content,
     remove_unused,
     verify,
     write_deleted,
@@ -324,7 +324,7 @@ class Index:
     def delete_steps(self, ids: Iterable[str | int]) -> Generator[Event, None, int]:
         """`delete` with events of compaction, which follows when a quarter of the rows is deleted."""
         wanted = {str(one) for one in ([ids] if isinstance(ids, str | int) else ids)}
-        with lock_folder(self.folder):
+        with durable_folder(self.folder).locked():
             self._open()
             found = {str(one.id): position for position, one in self.documents() if str(one.id) in wanted}
             if missing := sorted(wanted - set(found)):
@@ -341,7 +341,7 @@ class Index:
 
     def compact(self) -> None:
         """Remove deleted rows from the disk and join all segments."""
-        with lock_folder(self.folder):
+        with durable_folder(self.folder).locked():
             self._open()
             manifest = drain(compact(self.folder, self.manifest))
             remove_unused(self.folder, manifest)
@@ -413,7 +413,8 @@ def add_documents(
     of the model of the index, or None for a new one. A run that was killed continues where it was, and leaves the old
     index as it was until it is finished.
     """
-    refuse_other_content(folder)
+    durable = durable_folder(folder)
+    durable.refuse_foreign()
     folder.parent.mkdir(parents=True, exist_ok=True)
     existing = IndexManifest.read(folder) if is_index(folder) else None
     if existing is not None and not append:
@@ -423,8 +424,9 @@ def add_documents(
         )
     if existing is None and append:
         raise InputError(f"{folder} holds no index to add to; leave --append out to write a new one")
-    with lock_folder(folder):
+    with durable.locked():
         existing = IndexManifest.read(folder) if existing is not None else None
+        durable.begin({}, differences=lambda *_: [])
         adding = folder / ADDING
         if restart and adding.exists():
             shutil.rmtree(adding)
@@ -453,6 +455,13 @@ def add_documents(
         for path in adding.glob(f"{VECTORS}.*"):  # the record of the finished job
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         if existing is None:
+            home = loaded[0].folder
+            if home is not None and (prompts := unused_prompts(home)):
+                quoted = " and ".join(map(repr, prompts))
+                yield Note(
+                    message=f"warning: {home}: its prompts for queries or documents ({quoted}) are not used, which a "
+                    "search with sentence-transformers puts before them; put them before your texts for its results"
+                )
             model = ModelRecord(
                 _stored_name(loaded[0]),
                 weights_digest(loaded[0]),

@@ -1,12 +1,12 @@
-"""The folder of an index: immutable segments, a list of deleted rows, and manifest.json, which names those that count.
+"""The folder of an index: immutable segments, a list of deleted rows, and a record, which names those that count.
 
-    manifest.json           model, segments with the checksums of their files, deleted rows
+    regard.json             model, segments with the checksums of their files, deleted rows
     segments/000001/        vectors.npy, documents.jsonl, offsets.npy, bm25_*.npy, approximate.faiss
     deleted-000003.npy      positions of deleted rows
     adding/                 texts that are being added; a killed run continues here
 
-A change writes new files first and then replaces the manifest, so whoever opens the folder finds the old index or the
-new one. Files that no manifest names are removed by the next change.
+A change writes new files first and then replaces the record, so whoever opens the folder finds the old index or the new
+one. Files that the record does not name are removed by the next change.
 """
 
 from __future__ import annotations
@@ -16,30 +16,38 @@ import shutil
 from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from regard.errors import InputError, RegardError
 from regard.events import Event, Progress
 from regard.files.checksums import find_damage, sha256_of
-from regard.files.disk import atomic_write, replace_file
-from regard.files.durable_folder import refuse_foreign_content
-from regard.files.json_files import json_bytes, read_checked_json, with_checksum
+from regard.files.disk import replace_file
+from regard.files.durable_folder import RECORD, DurableFolder, FolderRecord
 from regard.inference.embedding.engine import LongTexts
+from regard.inference.search.approximate import APPROXIMATE
 from regard.inference.search.documents import IndexedText, write_documents
 from regard.inference.search.exact import Positions, blocks
-from regard.inference.search.segment import VECTORS, Files, Segment, finish_segment, read_files
+from regard.inference.search.segment import REQUIRED, VECTORS, Files, Segment, check_files, finish_segment
 
-MANIFEST = "manifest.json"
 SEGMENTS = "segments"
 ADDING = "adding"
-KIND = "regard search index"
-FORMAT = 1
+KIND = "search index"
 MAX_DELETED = 0.25  # of all rows; more are removed by compaction
 MAX_SEGMENTS = 32
-_SEGMENT = re.compile(r"\d{6}")
-_DELETED = re.compile(r"deleted-\d{6}\.npy")
+_SEGMENT = r"\d{6,}"
+_DELETED = r"deleted-\d{6,}\.npy"
+
+
+def durable_folder(folder: Path) -> DurableFolder:
+    """Return an index as a durable folder; without an index there are texts that are being added."""
+    return DurableFolder(folder, kind=KIND, part=ADDING, files=_entries())
+
+
+def _entries() -> tuple[str, ...]:
+    return (*(f"{SEGMENTS}/#/{name}" for name in (*sorted(REQUIRED), APPROXIMATE)), "deleted-#.npy")
 
 
 @dataclass(frozen=True)
@@ -56,9 +64,9 @@ class ModelRecord:
 
 @dataclass(frozen=True)
 class SegmentRecord:
-    name: str
+    name: Annotated[str, Field(pattern=rf"^{_SEGMENT}$")]
     rows: int
-    files: Files
+    files: Annotated[Files, AfterValidator(check_files)]
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,8 @@ class IndexManifest:
     id_column: str | None = None
     approximate: bool = False
     next_row: int = 0  # rows are numbered on when texts are added
-    deleted: tuple[str, int, int, str] | None = None  # name, rows, size, SHA-256
+    # name, rows, size, SHA-256
+    deleted: tuple[Annotated[str, Field(pattern=rf"^{_DELETED}$")], int, int, str] | None = None
     version: int = 1
 
     @property
@@ -85,65 +94,28 @@ class IndexManifest:
 
     @classmethod
     def read(cls, folder: Path) -> IndexManifest:
-        path = folder / MANIFEST
-        if not path.is_file():
+        record = FolderRecord.read(folder, kind=KIND)
+        if record is None or not record.finished:
             what = "is not an index" if folder.is_dir() else "there is no such folder"
             raise InputError(f"{folder}: {what}; expected a folder that `regard index` wrote")
-        value: Any = read_checked_json(path)
-        if value.get("kind") != KIND:
-            raise InputError(f"{path} is not that of an index; expected a folder that `regard index` wrote")
-        if value.get("format") != FORMAT:
-            raise InputError(
-                f"{folder}: the index has format {value.get('format')}, and this version of Regard reads {FORMAT}; "
-                "build it again"
-            )
         try:
-            segments = tuple(
-                SegmentRecord(_checked(one["name"], _SEGMENT), int(one["rows"]), read_files(one["files"]))
-                for one in value["segments"]
-            )
-            return cls(
-                model=ModelRecord(**value["model"]),
-                width=int(value["width"]),
-                segments=segments,
-                keep=tuple(map(str, value["keep"])),
-                id_column=value["id_column"],
-                approximate=bool(value["approximate"]),
-                next_row=int(value["next_row"]),
-                deleted=_read_deletion(value["deleted"]),
-                version=int(value["version"]),
-            )
-        except (InputError, KeyError, TypeError, ValueError, IndexError) as error:
-            raise InputError(f"{path} is damaged ({error}); build the index again") from None
+            return TypeAdapter(cls).validate_python({**record.identity, **record.outcome})
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise InputError(f"{folder / RECORD} is damaged ({reason}); build the index again") from None
 
     def write(self, folder: Path) -> None:
         """Commit: from now on this is the index."""
-        atomic_write(folder / MANIFEST, json_bytes(with_checksum({"kind": KIND, "format": FORMAT, **asdict(self)})))
-
-
-def _checked(name: object, pattern: re.Pattern[str]) -> str:
-    if not isinstance(name, str) or not pattern.fullmatch(name):
-        raise InputError(f"unexpected file name {name!r}")
-    return name
-
-
-def _read_deletion(value: Any) -> tuple[str, int, int, str] | None:
-    if value is None:
-        return None
-    name, rows, size, digest = value
-    return _checked(name, _DELETED), int(rows), int(size), str(digest)
+        values = asdict(self)
+        identity = {name: values.pop(name) for name in ("model", "width", "keep", "id_column")}
+        FolderRecord(KIND, (ADDING, *_entries()), finished=True, identity=identity, outcome=values).write(folder)
 
 
 def is_index(folder: Path) -> bool:
-    return (folder / MANIFEST).is_file()
-
-
-def refuse_other_content(folder: Path) -> None:
-    """InputError for a folder that holds anything but an index, or one that was begun."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file, expected a folder; choose another name")
-    if not is_index(folder):
-        refuse_foreign_content(folder, except_for=(SEGMENTS, ADDING))
+    """Whether a folder holds a finished index."""
+    record = FolderRecord.read(folder)
+    return record is not None and record.kind == KIND and record.finished
 
 
 def open_segments(folder: Path, manifest: IndexManifest) -> list[Segment]:
@@ -246,8 +218,8 @@ def remove_unused(folder: Path, manifest: IndexManifest) -> None:
     """Delete segments and lists of deleted rows that the manifest does not name."""
     used = {one.name for one in manifest.segments}
     for path in (folder / SEGMENTS).glob("*") if (folder / SEGMENTS).is_dir() else ():
-        if _SEGMENT.fullmatch(path.name) and path.name not in used:
+        if re.fullmatch(_SEGMENT, path.name) and path.name not in used:
             shutil.rmtree(path, ignore_errors=True)
     for path in folder.glob("deleted-*.npy"):
-        if _DELETED.fullmatch(path.name) and (manifest.deleted is None or path.name != manifest.deleted[0]):
+        if re.fullmatch(_DELETED, path.name) and (manifest.deleted is None or path.name != manifest.deleted[0]):
             path.unlink(missing_ok=True)

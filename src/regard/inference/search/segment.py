@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.errors import InputError, RegardError
+from regard.errors import RegardError
 from regard.events import Event, Note, Progress
 from regard.files.checksums import find_damage, sha256_of_all
 from regard.inference.search.approximate import APPROXIMATE, MIN_ROWS, ApproximateIndex, write_approximate
@@ -84,12 +84,8 @@ def finish_segment(folder: Path, *, approximate: bool) -> Generator[Event, None,
     return {path.name: (size, digest) for path, size, digest in zip(paths, sizes, hashes, strict=True)}
 
 
-def read_files(value: object) -> Files:
-    """The sizes and checksums of a manifest."""
-    try:
-        files = {str(name): (int(size), str(digest)) for name, (size, digest) in dict(value).items()}  # type: ignore[call-overload]
-    except (TypeError, ValueError):
-        files = {}
+def check_files(files: Files) -> Files:
+    """Raise ValueError unless a record lists the files of a segment."""
     if not REQUIRED <= set(files) <= REQUIRED | {APPROXIMATE}:
-        raise InputError("the list of files of a segment is not valid")
+        raise ValueError("the list of files of a segment is not valid")
     return files

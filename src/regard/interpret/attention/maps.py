@@ -130,6 +130,7 @@ class AttentionRecord(Result):
     family: str
     texts: list[str]
     truncated: int = 0
+    notes: list[str] = Field(default_factory=list)
     grid: tuple[int, int] | None = None
     maps: list[AttentionMaps]
     image: NDArray[np.uint8] | None = Field(default=None, exclude=True)

@@ -26,6 +26,7 @@ from regard.interpret.attention.maps import (
     shift_right,
 )
 from regard.interpret.attention.view import MIN_TOKENS, max_tokens_on_page
+from regard.interpret.translation import one_sentence
 from regard.models.family import can, family_name
 from regard.nn.masks import Padded
 from regard.nn.recording import record
@@ -48,7 +49,13 @@ def attention_result(
     layer: int | None = None,
     head: int | None = None,
 ) -> AttentionRecord:
-    """The record with a selection, and a record of fewer tokens for the page if all of them would make it too large."""
+    """The record with a selection, and a record of fewer tokens for the page if all of them would make it too large.
+
+    A translator that decodes its own translation shows that of the first sentence.
+    """
+    notes: list[str] = []
+    if text_b is None and image is None:
+        text, notes = one_sentence(loaded, text)
     recorded = record_attention(loaded.model, loaded.tokenizer, text, text_b, image=image).select(
         kind=kind, layer=layer, head=head
     )
@@ -57,7 +64,7 @@ def attention_result(
         shorter = record_attention(loaded.model, loaded.tokenizer, text, text_b, max_tokens=limit)
         limit = max_tokens_on_page(shorter)
     for_page = None if shorter is recorded or limit is not None else shorter
-    return recorded.model_copy(update={"model": loaded.name, "for_page": for_page})
+    return recorded.model_copy(update={"model": loaded.name, "for_page": for_page, "notes": notes})
 
 
 def record_attention(

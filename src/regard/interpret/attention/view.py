@@ -202,7 +202,7 @@ def _as_bytes(weights: NDArray[np.floating]) -> str:
 
 
 def _notes(record: AttentionRecord, views: Sequence[MapView], *, shortened: bool) -> list[str]:
-    notes = []
+    notes = list(record.notes)
     if record.truncated:
         notes.append(record.truncation_note + (", as many as fit on a page" if shortened else ""))
     pairs = list(zip(record.maps, views, strict=True))

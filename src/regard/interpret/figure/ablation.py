@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from regard.errors import InputError, check_choice
 from regard.interpret.figure.figure_model import FigureInput, FigureModel
-from regard.nn.attention import Attention, attention_weights, repeat_heads
+from regard.nn.attention import Attention, attention_weights
 from regard.nn.block import Residual
 from regard.nn.embedding import TextEmbedding
+from regard.nn.kernels import repeat_heads
 from regard.nn.masks import Context, Padded, attention_mask
 
 COMPONENTS = ("mask", "positions", "scaling", "residual")

@@ -157,7 +157,7 @@ class _StackBoxes:
 
     @property
     def blocks(self) -> list[Block]:
-        return [block for block in self.stack.layers if isinstance(block, Block)]
+        return [*self.stack.layers]  # others are refused
 
 
 def model_boxes(model: nn.Module, calls: ModuleCalls, logits: Tensor, without: Collection[str]) -> tuple[Box, ...]:

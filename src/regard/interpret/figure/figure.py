@@ -28,6 +28,7 @@ from regard.interpret.figure.ablation import (
 )
 from regard.interpret.figure.boxes import Box, BoxPass, NamedTensor, capture_calls, model_boxes
 from regard.interpret.figure.figure_model import MIN_TOKENS, FigureInput, FigureModel, figure_model_of
+from regard.interpret.translation import one_sentence
 from regard.models.family import can
 from regard.nn.block import Residual
 from regard.nn.embedding import Arrangement, LearnedPositions, SinusoidalPositions, TextEmbedding, sinusoids
@@ -368,9 +369,13 @@ def figure_of(
     layer: int = 1,
     ablation: bool = True,
 ) -> Figure:
-    """`draw_figure` of a loaded model; a server keeps its losses over the built-in sentences."""
+    """`draw_figure` of a loaded model; a server keeps its losses over the built-in sentences.
+
+    A translator that decodes its own translation shows that of the first sentence.
+    """
     losses: LossCache = loaded.cached("component losses", dict)
-    return draw_figure(
+    text, notes = one_sentence(loaded, text) if target is None else (text, [])
+    figure = draw_figure(
         loaded.model,
         loaded.tokenizer,
         text,
@@ -381,6 +386,7 @@ def figure_of(
         ablation=ablation,
         loss_cache=losses,
     )
+    return figure.model_copy(update={"notes": [*notes, *figure.notes]})
 
 
 def max_tokens_of(model: Any) -> int:

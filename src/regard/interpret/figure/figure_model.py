@@ -219,7 +219,7 @@ def _difference_from_figure_1(model: nn.Module) -> str | None:
             return "a relative position bias is added to its attention scores"
         if isinstance(module, Stack) and len(set(module.layers)) < len(module.layers):
             return "its layers share their weights"
-        if isinstance(module, Stack) and not all(isinstance(layer, Block) for layer in module.layers):
+        if isinstance(module, Stack) and any(type(layer) is not Block for layer in module.layers):
             return "its layers compute attention and feed-forward network side by side"
         if isinstance(module, Attention) and (module.positions is not None or module.window is not None):
             return "its attention has rotary positions or a window"

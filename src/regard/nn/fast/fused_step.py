@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.nn import recording
-from regard.nn.attention import HALF, Attention, FusedProjection, SeparateProjections
+from regard.nn.attention import Attention, FusedProjection, SeparateProjections
 from regard.nn.block import Block, FeedForward, OffsetRMSNorm, Residual
 from regard.nn.cache import DecoderState, KVCache, LayerCache
 from regard.nn.embedding import RelativePositionBias
 from regard.nn.fast.int8_weights import Int8Weight
+from regard.nn.kernels import HALF
 from regard.nn.masks import attention_mask
 from regard.nn.rotary import Rotary
 from regard.nn.stack import Stack
@@ -49,14 +51,13 @@ def supports_fused_step(stack: Stack) -> bool:
     """Whether a fused step is equivalent: no gradients, recording, hooks, autocast, training mode or other modules."""
     observed = torch.is_grad_enabled() or recording.is_recording()
     observed = observed or any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
-    fused = all(isinstance(block, Block) and type(block.attention.project) is FusedProjection for block in stack.layers)
     return (
-        fused
-        and not observed
+        not observed
         and not any(
             type(module) not in _SUPPORTED or module.training or module._forward_hooks or module._forward_pre_hooks
             for module in stack.modules()
         )
+        and all(type(cast(Block, block).attention.project) is FusedProjection for block in stack.layers)
     )
 
 
@@ -64,7 +65,7 @@ class FusedStep:
     """A decoding step of a stack; `linear` computes the products. Weights are looked up once: do not replace them."""
 
     def __init__(self, stack: Stack, linear: Linear = F.linear) -> None:
-        self.layers = [_LayerStep(block, linear) for block in stack.layers if isinstance(block, Block)]
+        self.layers = [_LayerStep(cast(Block, block), linear) for block in stack.layers]
         self.norm = _norm(stack.norm)
         self.relative = stack.relative
 

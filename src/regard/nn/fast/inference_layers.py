@@ -10,14 +10,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.nn.attention import FusedProjection
-from regard.nn.block import ACTIVATIONS, Block, FeedForward
+from regard.nn.block import ACTIVATIONS, FeedForward
+from regard.nn.layer import Layer
 
 ROWS = 512  # for which oneDNN packs a matrix; other numbers of rows are nearly as fast
 FULL_RANGE, REDUCED_RANGE = 127, 63  # of 8-bit weights; reduced where products of neighbors would overflow 16 bits
@@ -35,7 +36,7 @@ def optimize_for_inference(model: M, precision: str) -> M:
     linear_class = {"fp32": OneDnnLinear, "int8": Int8Linear}[precision]
     if not supported[precision]():
         return model
-    return _with_children(model, lambda module: _block(module, linear_class) if isinstance(module, Block) else None)
+    return _with_children(model, lambda module: _layer(module, linear_class) if isinstance(module, Layer) else None)
 
 
 class OneDnnLinear(nn.Module):
@@ -149,7 +150,7 @@ def int8_range() -> int:
     return 0
 
 
-def _block(block: Block, linear_class: Callable[..., nn.Module]) -> Block:
+def _layer(layer: Layer, linear_class: Callable[..., nn.Module]) -> Layer:
     def replace(module: nn.Module) -> nn.Module | None:
         if isinstance(module, FeedForward):
             return _feed_forward(module, linear_class)
@@ -157,7 +158,7 @@ def _block(block: Block, linear_class: Callable[..., nn.Module]) -> Block:
             return InferenceProjection(linear_class(module), module.sizes)
         return linear_class(module) if type(module) is nn.Linear else None
 
-    return _with_children(block, replace)
+    return _with_children(layer, replace)
 
 
 def _feed_forward(module: FeedForward, linear_class: Callable[..., nn.Module]) -> FeedForward:
@@ -173,15 +174,16 @@ def _feed_forward(module: FeedForward, linear_class: Callable[..., nn.Module]) -
 
 
 def _with_children(module: M, replace: Callable[[nn.Module], nn.Module | None]) -> M:
-    """The module with replaced children, or the module itself if none is replaced."""
-    children: dict[str, Any] = {}
-    for name, child in module.named_children():
+    """The module with replaced children, or the module itself if none is replaced. Shared children stay shared."""
+    children = dict.fromkeys(child for child in module._modules.values() if child is not None)
+    replaced: dict[nn.Module | None, nn.Module] = {}
+    for child in children:
         new = replace(child)
-        children[name] = _with_children(child, replace) if new is None else new
-    if all(children[name] is child for name, child in module.named_children()):
+        replaced[child] = _with_children(child, replace) if new is None else new
+    if all(replaced[child] is child for child in children):
         return module
     twin = copy.copy(module)
-    twin._modules = {**module._modules, **children}
+    twin._modules = {name: replaced.get(child) for name, child in module._modules.items()}
     return twin
 
 

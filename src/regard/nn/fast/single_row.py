@@ -12,16 +12,17 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn.attention import HALF, FusedProjection
+from regard.nn.attention import FusedProjection
 from regard.nn.block import ACTIVATIONS, Block
 from regard.nn.cache import DecoderState, KVCache, StackCache
 from regard.nn.embedding import LearnedPositions, TextEmbedding
+from regard.nn.kernels import HALF
 from regard.nn.stack import Stack
 
 
@@ -127,7 +128,7 @@ class SingleRowKernels:
 
     def __init__(self, stack: Stack, sizes: BlockSizes | None = None) -> None:
         self.sizes = sizes or BlockSizes()
-        self.layers = [_LayerKernels(block, self.sizes) for block in stack.layers if isinstance(block, Block)]
+        self.layers = [_LayerKernels(cast(Block, block), self.sizes) for block in stack.layers]
         self.norm = stack.norm
 
     def __call__(self, x: Tensor, state: DecoderState) -> Tensor:
@@ -234,7 +235,7 @@ class _Product:
 
 
 def _supports_block(block: nn.Module) -> bool:
-    if not isinstance(block, Block) or block.has_cross_attention or block.ffn.gated:
+    if type(block) is not Block or block.has_cross_attention or block.ffn.gated:
         return False
     own, ffn, linear = block.attention, block.ffn, (nn.Linear, FusedProjection)
     if not (isinstance(own.project, FusedProjection) and isinstance(own.output, linear) and own.score is None):

@@ -1,9 +1,10 @@
 """A client connection: uvicorn's HTTP/1.1 protocol with limits on time and number, and a close that loses no answer.
 
 A silent client is disconnected, one with slow headers gets 408, one that does not read is aborted. Connections above
-MAX_CONNECTIONS get 429. A request whose end a proxy might see elsewhere gets 400, and its connection ends. However a
-connection ends, the server reads for a while what the client still sends: when a socket is closed with unread bytes,
-the kernel drops the answer too. A client that ends only its sending side gets its answer.
+MAX_CONNECTIONS, or three quarters of them from one address, get 429. A request whose end a proxy might see elsewhere
+gets 400, and its connection ends. However a connection ends, the server reads for a while what the client still sends:
+when a socket is closed with unread bytes, the kernel drops the answer too. A client that ends only its sending side
+gets its answer.
 """
 
 from __future__ import annotations
@@ -146,12 +147,22 @@ class Connection(H11Protocol):
         self._linger = _LingeringTransport(transport)
         super().connection_made(self._linger)
         limit = self.max_connections or MAX_CONNECTIONS
-        if len(self.connections) > 4 * limit:
-            transport.abort()
-        elif len(self.connections) > limit:
-            self._answer(HTTPStatus.TOO_MANY_REQUESTS, "the server has too many connections; try again in a moment")
-        else:
+        if self._has_place(limit):
             self._header_timer = self.loop.call_later(HEADER_SECONDS, self._on_header_timeout)
+        elif len(self.connections) > 4 * limit:
+            transport.abort()
+        else:
+            self._answer(HTTPStatus.TOO_MANY_REQUESTS, "the server has too many connections; try again in a moment")
+
+    def _has_place(self, limit: int) -> bool:
+        """Whether the server may hold this connection: `limit` in all, three quarters of them of one address. Those
+        that it has refused and only lingers on do not count."""
+        of_one_address = max(3 * limit // 4, 1)
+        if len(self.connections) <= of_one_address:
+            return True
+        held = [one for one in self.connections if isinstance(one, Connection) and not one._linger.is_closing()]
+        ours = sum(_address(one) == _address(self) for one in held)
+        return len(held) <= limit and ours <= of_one_address
 
     def data_received(self, data: bytes) -> None:
         if self._linger.is_closing():
@@ -322,6 +333,10 @@ class _LingeringTransport(asyncio.Transport):
             self._timer = loop.call_later(LINGER_SECONDS, self._end_lingering, deadline)
         else:
             self.abort()
+
+
+def _address(connection: Connection) -> str:
+    return connection.client[0] if connection.client else ""
 
 
 def _cancel(timer: TimerHandle | None) -> TimerHandle | None:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from regard.checkpoints.loaded_model import LoadedModel
+from regard.checkpoints.reading import reading_count
 from regard.inference.generation.sampling import Sampling
 from regard.inference.generation.text_generator import (
     EncodedPrompt,
@@ -18,6 +19,8 @@ from regard.inference.generation.text_generator import (
 )
 from regard.inference.generation.trace import Trace
 from regard.server.errors import invalid, too_long
+from regard.server.models.services import unreadable
+from regard.text import TokenIds
 
 # Of one token: its id, its log-probability, and the likeliest tokens with theirs.
 TokenScore = tuple[int, float, list[tuple[int, float]]]
@@ -34,10 +37,11 @@ class CompletionJob:
 
     def __init__(self, loaded: LoadedModel) -> None:
         self.generator = TextGenerator(loaded.model, loaded.tokenizer)
+        self._reading = reading_count(loaded.folder)
 
     def __call__(
         self, arguments: Mapping[str, Any], cancelled: threading.Event, emit: Callable[[Any], None]
-    ) -> Generator[Any, None, tuple[dict[str, Any], int]]:
+    ) -> Generator[Any, None, tuple[dict[str, Any], int, str]]:
         prompts = [self._encode(prompt, arguments["max_tokens"]) for prompt in arguments["prompts"]]
         choices: list[dict[str, Any]] = []
         count, prompt_tokens, completion_tokens = arguments["n"], sum(len(one.ids) for one in prompts), 0
@@ -65,7 +69,16 @@ class CompletionJob:
                 listed = None if logprobs is None else logprobs[row].lists
                 choices.append({"text": text.text, "finish_reason": reason, "logprobs": listed})
         reply = {"choices": choices, "prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
-        return reply, prompt_tokens + completion_tokens
+        warning = self._warning(arguments["prompts"], prompts)
+        return reply, prompt_tokens + completion_tokens, warning
+
+    def _warning(self, prompts: Sequence[str | Sequence[int]], encoded: Sequence[EncodedPrompt]) -> str:
+        """What the model cannot read of the prompts that are texts."""
+        texts = [(one, prompt.ids) for one, prompt in zip(prompts, encoded, strict=True) if isinstance(one, str)]
+        if not texts:
+            return ""
+        rows = TokenIds.from_lists([ids for _, ids in texts])
+        return unreadable(self._reading, self.generator.tokenizer, [text for text, _ in texts], rows)
 
     def _encode(self, prompt: str | Sequence[int], max_tokens: int) -> EncodedPrompt:
         generator = self.generator

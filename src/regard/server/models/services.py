@@ -88,7 +88,7 @@ class EmbeddingService:
             self._check_length(tokens, arguments["param"])
         warning = ""
         if inputs and isinstance(inputs[0], str):
-            warning = _warning(self._reading, self.engine.tokenizer, inputs, tokens)
+            warning = unreadable(self._reading, self.engine.tokenizer, inputs, tokens)
         empty = np.flatnonzero(tokens.lengths == 0)
         if len(empty):
             raise invalid(f"input {int(empty[0])} has no tokens for this model", param=arguments["param"])
@@ -198,7 +198,7 @@ class TaskService:
         texts = [" ".join(filter(None, pair)) for pair in pairs]
         rows = TokenIds.from_lists([[token for row in one.sequences for token in row.ids] for one in inputs])
         assert self.fine_tuned.tokenizer is not None
-        warning = _warning(self._reading, self.fine_tuned.tokenizer, texts, rows)
+        warning = unreadable(self._reading, self.fine_tuned.tokenizer, texts, rows)
         return Prepared(_split_inputs(inputs), lambda results: finish(results, raw), sum(map(len, inputs)), warning)
 
     def compute(self, contents: Sequence[Sequence[TaskInput]]) -> list[list[torch.Tensor]]:
@@ -236,7 +236,7 @@ class TaskService:
         return found
 
 
-def _warning(reading: ReadingCount, tokenizer: Tokenizer, texts: Sequence[str], tokens: TokenIds) -> str:
+def unreadable(reading: ReadingCount, tokenizer: Tokenizer, texts: Sequence[str], tokens: TokenIds) -> str:
     """What the model cannot read of a request; the language is tested for a few texts only."""
     count = ReadingCount(reading.language, reading.is_foreign, max_tested=4)
     tokenizer.count(count, texts, tokens)

@@ -92,7 +92,7 @@ class VerbJob:
 
     def __call__(
         self, arguments: Mapping[str, Any], cancelled: threading.Event, emit: Callable[[Any], None]
-    ) -> Generator[Any, None, tuple[bytes, int]]:
+    ) -> Generator[Any, None, tuple[bytes, int, str]]:
         def on_event(event: Event) -> None:
             if arguments["form"] == "events":
                 emit(client_verbs.encode(event.model_dump(mode="json")))
@@ -110,7 +110,7 @@ class VerbJob:
 
         end = time.monotonic() + arguments["seconds"]
         try:
-            return run_cancellable(lambda: cancelled.is_set() or time.monotonic() > end, compute), 0
+            return run_cancellable(lambda: cancelled.is_set() or time.monotonic() > end, compute), 0, ""
         except Cancelled:
             if cancelled.is_set():
                 raise

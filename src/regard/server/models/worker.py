@@ -28,7 +28,7 @@ from regard.server.models.services import BatchService, Prepared
 IDLE_SECONDS = 1.0  # without a batch
 LARGE = 20_000  # characters of a request that another thread tokenizes, so that small ones need not wait
 # Arguments, whether the client has gone, and a function that sends an event within a step.
-Job = Callable[[Mapping[str, Any], threading.Event, Callable[[Any], None]], Generator[Any, None, tuple[Any, int]]]
+Job = Callable[[Mapping[str, Any], threading.Event, Callable[[Any], None]], Generator[Any, None, tuple[Any, int, str]]]
 
 
 @dataclass(eq=False, slots=True)
@@ -229,7 +229,7 @@ class ModelWorker:
         except StopIteration as end:
             request.inference += time.perf_counter() - start
             self._requests.pop(piece.request, None)
-            payload, request.tokens = end.value
+            payload, request.tokens, request.warning = end.value
             return self._send([Reply(piece.request, "done", payload, _timing(request))])
         except Exception as error:
             return self._fail(piece.request, error)

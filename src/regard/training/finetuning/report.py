@@ -58,6 +58,9 @@ class BaselineResult(BaseModel):
         }
         parts = ", ".join(f"{name} {scores[self.metric]:.2f}" for name, scores in compared.items())
         kept = f"; the {'baseline' if self.kept == 'baseline' else 'fine-tuned model'} is kept"
+        scores = self.scores
+        if self.kept == "baseline" and scores["fine-tuning"][self.metric] > scores["baseline"][self.metric]:
+            kept += ", as so small a lead may be chance"
         if not self.beats_majority:
             kept += ". Neither beats " + ("the mean" if kind == "ridge" else "the majority class")
             kept += ": the model has learned nothing useful; check the labels or add examples"

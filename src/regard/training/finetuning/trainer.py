@@ -6,9 +6,8 @@ depth + 1 for the embeddings. Lower layers are more general, so they are trained
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,103 +30,20 @@ from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.graphs import GraphedModel
 from regard.training.finetuning.model_factory import TaskModel, TaskObjective
 from regard.training.finetuning.report import SeedResult
+from regard.training.layer_schedule import (
+    apply_layerwise_lr_decay,
+    layer_starts,
+    parameter_levels,
+    unfreeze_layers,
+)
 from regard.training.loop import AdversarialPerturbation, enable_gradient_checkpointing
 from regard.training.old_trainer import EpochTrainer
-from regard.training.optimizer import build_optimizers
+from regard.training.optimizer import build_optimizers, default_learning_rate, head_learning_rate
 from regard.training.parallel import ShardedModel, blank_copy, choose_parallel, replicate
 from regard.training.settings import learning_rate_factor
 from regard.training.shards import local_part
 from regard.training.stopping import Stop
 from regard.training.world import World
-
-LAYER = re.compile(r"encoder\.(?:encoder|decoder)\.(?:layers|forwards|backwards)\.(\d+)\.")
-EMBEDDING = "encoder.embedding."
-
-
-@dataclass(frozen=True)
-class LayerStart:
-    """The first step, from 1, at which a layer is trained (None if it never is), and its peak learning rate.
-
-    `layer` is 0 for the embeddings and None for the task head.
-    """
-
-    layer: int | None
-    step: int | None
-    learning_rate: float
-
-
-def parameter_levels(model: nn.Module, depth: int) -> dict[nn.Parameter, int]:
-    """The level of each trainable parameter of a model with `depth` layers."""
-    levels = {}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            layer = LAYER.match(name)
-            levels[parameter] = depth - int(layer[1]) if layer else depth + 1 if name.startswith(EMBEDDING) else 0
-    return levels
-
-
-def apply_layerwise_lr_decay(
-    optimizers: Iterable[torch.optim.Optimizer], levels: Mapping[nn.Parameter, int], decay: float
-) -> None:
-    """Split the parameter groups by level; the learning rate of a level is `decay` times that of the level above it."""
-    for optimizer in optimizers:
-        groups: list[dict[str, Any]] = []
-        for group in optimizer.param_groups:
-            for level in sorted({levels[parameter] for parameter in group["params"]}):
-                parameters = [parameter for parameter in group["params"] if levels[parameter] == level]
-                groups.append({**group, "params": parameters, "share": decay**level})
-        optimizer.param_groups = groups
-
-
-def unfreeze_layers(levels: Mapping[nn.Parameter, int], progress: float, unfreeze: float) -> None:
-    """Unfreeze the levels that have started; they start evenly spaced over the first part `unfreeze` of the run."""
-    lowest = _lowest_started(max(levels.values(), default=0), progress, unfreeze)
-    for parameter, level in levels.items():
-        parameter.requires_grad_(level <= lowest)
-
-
-def layer_starts(
-    optimizers: Iterable[torch.optim.Optimizer],
-    levels: Mapping[nn.Parameter, int],
-    *,
-    depth: int,
-    learning_rate: float,
-    unfreeze: float,
-    steps: int,
-) -> list[LayerStart]:
-    """The schedule that `unfreeze_layers` and the optimizers' groups follow, from the top layer down."""
-    highest = max(levels.values(), default=0)
-    factors = {
-        levels[parameter]: float(group.get("share", 1.0))
-        for optimizer in optimizers
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-    }
-    first_steps: dict[int, int] = {}
-    for step in range(steps):
-        lowest = _lowest_started(highest, step / steps, unfreeze)
-        for level in range(len(first_steps), lowest + 1):
-            first_steps[level] = step + 1
-        if lowest == highest:
-            break
-    return [
-        LayerStart(depth + 1 - level if level else None, first_steps.get(level), learning_rate * factor)
-        for level, factor in sorted(factors.items())
-    ]
-
-
-def _lowest_started(highest: int, progress: float, unfreeze: float) -> int:
-    return highest if progress >= unfreeze else int(progress / unfreeze * highest)
-
-
-def default_learning_rate(width: int, base: float = 1e-4) -> float:
-    """The peak learning rate for a hidden size: `base` for 384, a quarter of it for 768, at most 3 times it."""
-    return base * min((384 / width) ** 2, 3.0)
-
-
-def head_learning_rate(width: int) -> float:
-    """The peak learning rate of a task head alone, and of LSTMs: 1e-3 for a hidden size of 384."""
-    return 1e-3 * min(384 / width, 3.0)
 
 
 class FineTuner(EpochTrainer[SeedResult]):

@@ -285,7 +285,7 @@ class CausalLanguageModeling(PretrainingObjective):
 
     def forward(self, ids: Tensor, targets: Tensor) -> dict[str, Tensor]:
         model: Any = self.model
-        loss = token_loss(model(ids).flatten(0, 1), model.embedding.tokens.weight, None, targets.flatten())
+        loss = token_loss(model(ids).flatten(0, 1), model.output_weight, model.output_bias, targets.flatten())
         return {"lm": loss, "loss": loss}
 
     @staticmethod

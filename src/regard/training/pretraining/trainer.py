@@ -18,7 +18,7 @@ from regard.device import autocast_dtype
 from regard.errors import InputError
 from regard.events import Note
 from regard.models.family import can
-from regard.nn.block import Block
+from regard.nn.layer import layers_of
 from regard.render.result import Result, Table
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
 from regard.training.events import Evaluated, Events, Finished, PretrainingPlan, describe_scores
@@ -210,9 +210,8 @@ class Pretrainer(Trainer[bool]):
         if mode == "off" or (mode == "auto" and not auto):
             return
         if self.parallel == "fsdp":  # between layers the processes send one another parameters
-            for block in self.preparation.modules():
-                if isinstance(block, Block):
-                    block.compile()
+            for layer in layers_of(self.preparation):
+                layer.compile()
             return
         # CUDA graphs save hundreds of kernel launches per step, which dominate the time of a small model. With
         # gradient accumulation a replay would overwrite the gradients of the previous micro-batch.

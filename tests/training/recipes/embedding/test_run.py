@@ -16,10 +16,10 @@ import torch
 import regard
 from regard.errors import InputError
 from regard.events import drain
-from regard.training.embedding import trainer
-from regard.training.embedding.config import EmbeddingConfig
-from regard.training.embedding.data import TextRows, tokenize
-from regard.training.embedding.run import EmbeddingReport, retrieval_scores, train_embedder
+from regard.training.recipes.embedding import objective as trainer
+from regard.training.recipes.embedding.config import EmbeddingConfig
+from regard.training.recipes.embedding.data import TextRows, tokenize
+from regard.training.recipes.embedding.recipe import EmbeddingReport, retrieval_scores, train_embedder
 
 WORDS = ["film", "day", "water", "dog", "cat", "house", "good", "bad", "they", "love"]
 ANCHORS = [f"the {first} of {second}" for first in WORDS for second in WORDS[:4]]
@@ -110,13 +110,14 @@ def test_the_start_model_is_kept_if_no_epoch_is_better(
 ) -> None:
     scores = iter([90.0, 80.0, 70.0, 60.0])
     monkeypatch.setattr(
-        "regard.training.embedding.run.Evaluation.__call__", lambda self: {"spearman": next(scores), "pearson": 0.0}
+        "regard.training.recipes.embedding.recipe.DevScores.__call__",
+        lambda self: {"spearman": next(scores), "pearson": 0.0},
     )
     notes: list[str] = []
     report = run(
         tmp_path / "run", SCORED, "training.num_epochs=3", dev=SCORED, on_event=lambda e: notes.append(e.line() or "")
     )
-    assert report.outcome.epoch == 0 and report.outcome.scores["spearman"] == report.outcome.start["spearman"] == 90
+    assert report.outcome.epochs == [] and report.outcome.scores["spearman"] == report.start["spearman"] == 90
     assert any("before training" in note for note in notes) and "no epoch was better" in report.to_text()
     start = dict(regard.load(tiny_bert_folder)[0].named_parameters())
     for name, parameter in regard.load(tmp_path / "run")[0].named_parameters():
@@ -126,7 +127,7 @@ def test_the_start_model_is_kept_if_no_epoch_is_better(
 def test_a_tenth_of_scored_pairs_is_held_out(run: Train, tmp_path: Path) -> None:
     report = run(tmp_path / "run", SCORED, "training.num_epochs=1")
     sizes = [report.data[name]["rows"] for name in ("train", "dev")]
-    assert sum(sizes) == len(SCORED) and sizes[1] == len(SCORED) // 10 and report.outcome.start
+    assert sum(sizes) == len(SCORED) and sizes[1] == len(SCORED) // 10 and report.start
 
 
 def test_matryoshka_vectors_stay_useful_when_truncated(run: Train, tmp_path: Path) -> None:

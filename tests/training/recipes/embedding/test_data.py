@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.data.readers import TableOptions
 from regard.errors import InputError
-from regard.training.embedding.data import TokenizedTexts, pack, read_text_rows, read_texts
+from regard.training.recipes.embedding.data import TokenizedTexts, pack, read_text_rows, read_texts
 
 PAIRS = [("the first text", "its partner"), ("a second one", "and another")]
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.training.embedding.losses import (
+from regard.training.recipes.embedding.losses import (
     cosent_loss,
     distillation_losses,
     matryoshka_loss,
     ranking_loss,
     similarity_loss,
 )
-from regard.training.embedding.trainer import same_texts
+from regard.training.recipes.embedding.objective import same_texts
 
 BATCH, SIZE = 7, 12
 
