@@ -115,8 +115,6 @@ def test_an_image(tmp_path: Path, capsys: Captured, page_built: None) -> None:
         (["a", "--head", "0"], "head is 0, but no layer is given"),
         (["a", "--kind", "cross"], "no cross attention in this bert model; it has encoder"),
         (["a", "--kind", "nonsense"], "--kind"),
-        (["a", "--output", "a.pdf"], "--output is 'a.pdf'; expected a file name that ends in .html, .svg, .png"),
-        (["a", "--output", "nowhere/a.svg"], "there is no folder"),
         (["--image", "nowhere.png"], "nowhere.png: no such file; expected an image"),
     ],
 )
