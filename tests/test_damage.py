@@ -256,9 +256,9 @@ def test_killed_and_damaged_runs_give_the_same_result_or_name_the_damage(
         trial = Trial(runs, scenario, undisturbed[name], folder, chance, [])
         try:
             ends.append((name, trial.go()))
-        except AssertionError as error:
-            story = "\n  ".join([name, *trial.story])
-            pytest.fail(f"{error}\nrepeat it with REGARD_DAMAGE_SEED={seed}:{number}\n  {story}")
+        except BaseException as error:  # also a time limit
+            error.add_note("\n  ".join([f"repeat it with REGARD_DAMAGE_SEED={seed}:{number}", name, *trial.story]))
+            raise
         shutil.rmtree(folder.parent)
         number += 1
     print({name: [end for one, end in ends if one == name] for name in scenarios})

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import regard
+from regard.checkpoints.file_format import gguf_formats
 from regard.checkpoints.loading import entries, to_theirs
 from regard.errors import InputError
 from regard.files.gguf_file import read_gguf
@@ -31,7 +32,7 @@ SIZES = {
     "intermediate_size": 96,
     "max_position_embeddings": 32,
 }
-ARCHITECTURES = {name: family for family in families().values() for name in family.gguf}
+ARCHITECTURES = {name: family for family in families().values() for name in gguf_formats(family.name)}
 
 
 def interleave(tensor: Tensor, heads: int) -> Tensor:
@@ -47,7 +48,7 @@ def config_of(architecture: str, **more: Any) -> Any:
 
 def write(path: Path, architecture: str, model: Any, *, quantization: str = "F32", **changes: Any) -> Path:
     """Write a model as llama.cpp's converter does."""
-    config, form = model.config, ARCHITECTURES[architecture].gguf[architecture]
+    config, form = model.config, gguf_formats(ARCHITECTURES[architecture].name)[architecture]
     fields = {key: getattr(config, name) for name, key in form.keys.items()}
     settings = {f".{key}": one for key, one in fields.items() if one is not None and "token_id" not in key}
     settings = {key: one for key, one in settings.items() if not key.startswith((".rope.scaling", ".tie", ".vocab"))}
@@ -82,7 +83,7 @@ def test_weights_and_config_of_every_architecture(architecture: str, tied: bool,
 
 
 def test_no_two_families_claim_an_architecture() -> None:
-    names = [name for family in families().values() for name in family.gguf]
+    names = [name for family in families().values() for name in gguf_formats(family.name)]
     assert len(names) == len(set(names))
 
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.checkpoints.file_format import TensorNames
 from regard.checkpoints.loading import entries, fitted, from_theirs, heads_in, names_of, tidied, to_theirs
 from regard.models.bert import BertConfig
-from regard.models.family import TensorNames, build, get_family
+from regard.models.family import build, get_family
 from regard.models.gpt2 import GptConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.t5 import T5Config

@@ -189,8 +189,9 @@ def gguf(folder: Path) -> Parser:
     import torch
 
     import regard
+    from regard.checkpoints.formats.gpt2 import GGUF_NAMES
     from regard.checkpoints.loading import entries
-    from regard.models.gpt2 import GGUF_NAMES, Gpt, GptConfig
+    from regard.models.gpt2 import Gpt, GptConfig
     from tests.checkpoints.gguf_files import byte_level_metadata, write_gguf
 
     tokens = ["<|endoftext|>", *"abcdef", "Ġ", "ab", "cd"]

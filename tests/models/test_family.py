@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from regard.checkpoints.file_format import format_of
 from regard.errors import InputError
 from regard.models import Bert, BertConfig, Gpt, GptConfig
 from regard.models.family import (
@@ -59,8 +60,9 @@ def test_declaration_matches_its_classes(name: str) -> None:
     with torch.device("meta"):
         model = build(family.config_class(family=name))
     assert family_of(model) is family
-    if family.file_format is not None:
-        assert set(family.file_format.keys) <= set(vars(model.config))
+    file = format_of(name)
+    if file is not None:
+        assert set(file.keys) <= set(vars(model.config))
 
 
 def test_family_names_do_not_import_torch() -> None:

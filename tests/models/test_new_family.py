@@ -1,4 +1,7 @@
-"""A new model family takes one file: rotary positions, grouped queries and gated layers need no other changes."""
+"""A new model family takes two files, its network and the format of its files.
+
+Rotary positions, grouped queries and gated layers need no other changes.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import torch
 
 import regard
 from regard import models
+from regard.checkpoints import file_format, formats
 from regard.inference.causal_lm import CausalScorer, ScoredIds
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.sampling import Sampling
@@ -31,7 +35,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from regard.models.family import Family, FileFormat, TensorNames
+from regard.models.family import Family
 from regard.models.gpt2 import Gpt
 from regard.nn.block import Block, LayerConfig
 from regard.nn.embedding import TextEmbedding
@@ -71,6 +75,20 @@ class RotaryModel(Gpt):
         self.decoder = Stack(blocks, norm=layer.new_norm())
 
 
+FAMILY = Family(
+    name="rotary",
+    title="a Rotary",
+    year=2023,
+    description="decoder with rotary positions and grouped queries",
+    model_class=RotaryModel,
+    config_class=RotaryConfig,
+    capabilities=frozenset({"causal-lm", "text-generation", "fine-tuning"}),
+    stacks=("decoder",),
+)
+"""
+FORMAT = """
+from regard.checkpoints.file_format import FileFormat, TensorNames
+
 LAYER = {
     "attention.project.weight": tuple(f"self_attn.{name}_proj.weight" for name in "qkv"),
     "attention.query_norm.weight": "self_attn.q_norm.weight",
@@ -90,32 +108,26 @@ NAMES = TensorNames(
 )
 SAME = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
         "intermediate_size", "max_position_embeddings", "hidden_act", "rope_theta", "bos_token_id", "eos_token_id")
-FAMILY = Family(
-    name="rotary",
-    title="a Rotary",
-    year=2023,
-    description="decoder with rotary positions and grouped queries",
-    model_class=RotaryModel,
-    config_class=RotaryConfig,
-    capabilities=frozenset({"causal-lm", "text-generation", "fine-tuning"}),
-    stacks=("decoder",),
-    file_format=FileFormat(
-        {**{name: name for name in SAME}, "layer_norm_eps": "rms_norm_eps"},
-        lambda output_heads: "LlamaForCausalLM",
-        lambda config: NAMES,
-        class_prefix="Llama",
-        task_heads={"SequenceClassification": {"output": "score"}},
-    ),
+FORMAT = FileFormat(
+    {**{name: name for name in SAME}, "layer_norm_eps": "rms_norm_eps"},
+    lambda output_heads: "LlamaForCausalLM",
+    lambda config: NAMES,
+    class_prefix="Llama",
+    task_heads={"SequenceClassification": {"output": "score"}},
 )
 """
 
 
 @pytest.fixture
 def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    (tmp_path / "rotary.py").write_text(dedent(FAMILY), encoding="utf-8")
+    for folder, text in (("models", FAMILY), ("formats", FORMAT)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "rotary.py").write_text(dedent(text), encoding="utf-8")
     caches = (registry.family_names, registry.families, registry.known_checkpoints, registry.pretrainable_families)
+    caches = (*caches, file_format.format_modules)
     with monkeypatch.context() as patch:
-        patch.setattr(models, "__path__", [*models.__path__, str(tmp_path)])
+        patch.setattr(models, "__path__", [*models.__path__, str(tmp_path / "models")])
+        patch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path / "formats")])
         for function in caches:
             function.cache_clear()
         yield get_family("rotary")

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from regard.checkpoints.file_format import format_of
 from regard.models.family import Family, families
 from tests.parity import references
 
@@ -54,7 +55,7 @@ def family_of_reference(name: str) -> str:
 
 def compared_families() -> list[Family]:
     """The families that transformers has too, oldest first."""
-    return [family for family in families().values() if family.file_format is not None]
+    return [family for family in families().values() if format_of(family.name) is not None]
 
 
 def file_name(family: Family) -> str:
@@ -62,14 +63,15 @@ def file_name(family: Family) -> str:
 
 
 def table_lines(measured: Measured) -> Iterator[str]:
-    yield f"| family | description | file | lines | {' | '.join(KINDS)} |\n"
+    yield f"| family | description | file | lines + format | {' | '.join(KINDS)} |\n"
     yield "|---|---|---|---|" + "---|" * len(KINDS) + "\n"
     for family in compared_families():
-        path = Path("src/regard/models") / file_name(family)
-        lines = len(path.read_text(encoding="utf-8").splitlines())
+        folders = (Path("src/regard") / name for name in ("models", "checkpoints/formats"))
+        paths = [folder / file_name(family) for folder in folders]
+        lines = " + ".join(str(len(path.read_text(encoding="utf-8").splitlines())) for path in paths)
         row = measured.get(family.name, {})
         figures = (f"{row[column]:.0e}" if column in row else "-" for column in KINDS)
-        yield f"| {family.title.split(' ', 1)[1]} | {family.description} | `{path.name}` | {lines} | "
+        yield f"| {family.title.split(' ', 1)[1]} | {family.description} | `{file_name(family)}` | {lines} | "
         yield " | ".join(figures) + " |\n"
 
 

@@ -15,11 +15,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic_core import CoreSchema, SchemaValidator, ValidationError, core_schema
 
+from regard.checkpoints.file_format import FileFormat, format_of
 from regard.checkpoints.files import TRANSLATION
 from regard.checkpoints.storage import INT8_FORMAT
 from regard.errors import InputError, suggest
 from regard.files.json_files import read_json
-from regard.models.family import Family, FileFormat, families, family_names, get_family
+from regard.models.family import Family, families, family_names, get_family
 from regard.nn.block import TRANSFORMERS_ACTIVATIONS
 
 CODE = ("auto_map", "custom_pipelines", "custom_generate", "trust_remote_code", "code_revision")
@@ -45,8 +46,9 @@ def parse_config(document: Mapping[str, object], path: Path) -> Any:
     if document.get("quantization_config") == INT8_FORMAT:
         document = {key: value for key, value in document.items() if key != "quantization_config"}
     family = _find_family(document.get("model_type"), path)
-    if family.file_format is not None:
-        return parse_fields(document, family, family.file_format, path)
+    file = format_of(family.name)
+    if file is not None:
+        return parse_fields(document, family, file, path)
     fields = {key: value for key, value in document.items() if key not in ("model_type", "dtype")}
     return _validated(fields, family, {}, path)
 
@@ -83,7 +85,7 @@ def is_translator(folder: Path) -> bool:
     if not path.is_file():
         return False
     name = str(read_json(path).get("model_type"))
-    return name in family_names() and get_family(name).file_format is not None and get_family(name).can("translation")
+    return name in family_names() and format_of(name) is not None and get_family(name).can("translation")
 
 
 def _find_family(model_type: object, path: Path) -> Family:
@@ -97,7 +99,8 @@ def _find_family(model_type: object, path: Path) -> Family:
 
 def _model_type(family: Family) -> str:
     """The model_type of a family in config.json."""
-    return NATIVE + family.name if family.file_format is None else family.file_format.model_type or family.name
+    file = format_of(family.name)
+    return NATIVE + family.name if file is None else file.model_type or family.name
 
 
 def _validator(config_class: Any) -> SchemaValidator:
@@ -240,7 +243,7 @@ def write_config(config: Any, *, output_heads: Collection[str], dtype: str) -> d
 def _document(config: Any, *, output_heads: Collection[str], dtype: str) -> dict[str, Any]:
     fields: dict[str, Any] = dataclasses.asdict(config)
     name = fields.pop("family")
-    file = get_family(name).file_format
+    file = format_of(name)
     if file is None:
         return {"model_type": NATIVE + name, "dtype": dtype, **fields}
     names = {ours: theirs for theirs, ours in reversed(TRANSFORMERS_ACTIVATIONS.items())}

@@ -1,4 +1,4 @@
-"""Reads the config and the weights of a GGUF file; `Family.gguf` says how a family is stored.
+"""Reads the config and the weights of a GGUF file; `GGUF` in the module of its format says how a family is stored.
 
 Quantized tensors are converted to float32 by the library `gguf`, which is imported when a file has some.
 """
@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from regard.checkpoints.configs import parse_fields
+from regard.checkpoints.file_format import FileFormat, gguf_formats
 from regard.errors import InputError, suggest
 from regard.files.gguf_file import GgufFile
-from regard.models.family import FileFormat, families
+from regard.models.family import families
 
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 VECTORS = ("rope_freqs.weight",)  # tensors that are settings
@@ -35,7 +36,7 @@ def read_gguf_config(file: GgufFile) -> tuple[Any, FileFormat]:
     Raises InputError for a setting of the architecture that the family does not know.
     """
     architecture = file.architecture
-    known = {name: (family, one) for family in families().values() for name, one in family.gguf.items()}
+    known = {name: (family, one) for family in families().values() for name, one in gguf_formats(family.name).items()}
     if architecture not in known:
         hint = suggest(architecture[:60], known)
         raise InputError(f"{file.path}: the architecture {architecture[:60]!r} is not one that Regard reads; {hint}")

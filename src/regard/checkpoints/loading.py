@@ -22,6 +22,7 @@ from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
 from regard.checkpoints.configs import parse_config, write_config
+from regard.checkpoints.file_format import Table, TensorNames, format_of
 from regard.checkpoints.files import read_tensors, write_folder
 from regard.checkpoints.gguf import read_gguf_config, read_gguf_tensors
 from regard.checkpoints.packages import PACKAGES, packaged_folder
@@ -32,7 +33,7 @@ from regard.files.disk import finish_save
 from regard.files.gguf_file import find_gguf, read_gguf
 from regard.files.json_files import json_bytes, read_json
 from regard.known import BUILT_IN, INSTALL, builtin_folder, builtin_names
-from regard.models.family import Table, TensorNames, build, can, describe_family, family_names, get_family
+from regard.models.family import build, can, describe_family, family_names, get_family
 from regard.text import Tokenizer
 
 ALIGNMENT = 64  # bytes, that of torch's CPU allocator
@@ -270,8 +271,9 @@ def _some(items: list[str], most: int = 8) -> str:
 def names_of(config: Any) -> TensorNames:
     """Return the tensor names in the files of a family; `base` is empty for Regard's own format."""
     family = get_family(config.family)
-    if family.file_format is not None:
-        return family.file_format.tensor_names(config)
+    file = format_of(family.name)
+    if file is not None:
+        return file.tensor_names(config)
     return TensorNames(output_heads={head: {f"{head}.{{p}}": f"{head}.{{p}}"} for head in family.output_heads})
 
 

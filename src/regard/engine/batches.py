@@ -19,6 +19,8 @@ Indices = NDArray[np.int64]
 
 def plan_batches(lengths: Indices, budget: int) -> list[Indices]:
     """Group the indices of sequences by length, longest first, with at most `budget` tokens (or one sequence) each."""
+    if len(lengths) == 1:
+        return [np.zeros(1, dtype=np.int64)]
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])
     batches, start = [], 0
@@ -45,7 +47,7 @@ def packed_batches(windows: Iterable[TokenIds], budget: int) -> Iterator[tuple[I
         last = batches.pop() if batches else np.zeros(0, dtype=np.int64)
         for batch in batches:
             yield indices[batch], tokens.select(batch)
-        rest, indices = tokens.select(last), indices[last]
+        rest, indices = (tokens, indices) if len(last) == 1 == len(tokens) else (tokens.select(last), indices[last])
     if len(rest):
         yield indices, rest
 
@@ -67,6 +69,7 @@ def to_device(tokens: TokenIds, device: torch.device) -> Batch:
 
     On a CPU sequences of zeros may follow those of the batch.
     """
+    lengths: list[int] = []
     if device.type == "cpu":
         lengths = filler_lengths(int(tokens.lengths.sum()), int(tokens.lengths.max()))
         tokens = tokens.extend(TokenIds.from_lists([[0] * length for length in lengths]))
@@ -78,6 +81,7 @@ def to_device(tokens: TokenIds, device: torch.device) -> Batch:
         int(tokens.lengths.sum()),
         max_length=int(tokens.lengths.max()),
         sizes=tuple(tokens.lengths.tolist()),
+        num_fillers=len(lengths),
     )
 
 
@@ -97,7 +101,9 @@ def pack_arrays(tokens: TokenIds, num_tokens: int, num_sequences: int) -> NDArra
     return buffer
 
 
-def split_arrays(buffer: Tensor, num_tokens: int, *, max_length: int, sizes: tuple[int, ...] | None) -> Batch:
+def split_arrays(
+    buffer: Tensor, num_tokens: int, *, max_length: int, sizes: tuple[int, ...] | None, num_fillers: int = 0
+) -> Batch:
     """The batch in a buffer that `pack_arrays` filled."""
     ids, position_ids, starts = buffer[:num_tokens], buffer[num_tokens : 2 * num_tokens], buffer[2 * num_tokens :]
-    return Batch(ids, Packed(sizes, starts, position_ids, max_length))
+    return Batch(ids, Packed(sizes, starts, position_ids, max_length, num_fillers))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 from weakref import WeakKeyDictionary
 
@@ -65,7 +66,7 @@ INT8_WEIGHTS = "int8-weights"  # a copy for decoding
 class _Copies:
     """The copies of a model by device and precision, with the fingerprint of the weights; None: the model itself."""
 
-    parameters: list[nn.Parameter]
+    counted: list[nn.Parameter]  # parameters that count their changes: all but those made in inference mode
     samples: list[Tensor]  # one number of some parameters, in their memory
     by_precision: dict[tuple[torch.device, str], tuple[tuple[float, ...], nn.Module | None]] = field(
         default_factory=dict
@@ -76,15 +77,16 @@ class _Copies:
         parameters = list(model.parameters())
         step = -(-len(parameters) // SAMPLED_PARAMETERS)
         chosen = (*parameters[::step], parameters[-1])
-        return _Copies(parameters, [one.detach().view(-1)[one.numel() // 2] for one in chosen])
+        counted = [parameter for parameter in parameters if not parameter.is_inference()]
+        return _Copies(counted, [one.detach().view(-1)[one.numel() // 2] for one in chosen])
 
     def fingerprint(self) -> tuple[float, ...]:
         """Changes with the weights: counts changes in place, and samples numbers, as fused optimizers do not count."""
-        changes = sum(parameter._version for parameter in self.parameters if not parameter.is_inference())
-        return changes, *torch.stack(self.samples).tolist()
+        return sum(map(_version, self.counted)), *torch.stack(self.samples).tolist()
 
 
 _copies: WeakKeyDictionary[nn.Module, _Copies] = WeakKeyDictionary()
+_version = attrgetter("_version")
 
 
 def resolve_precision(precision: str | None, device: torch.device, model: nn.Module | None = None) -> str:

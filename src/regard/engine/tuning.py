@@ -71,7 +71,7 @@ def stored_settings(model: nn.Module, precision: str, *, measured: bool) -> CpuS
         layers = _first_layers[model] = layers_of(model)[:LAYERS]
     if not layers:
         return CpuSettings(threads, DEFAULT_TOKENS)
-    key = f"{_machine()}, {threads} threads, {layers[0].shape}, {precision}"
+    key = _key(threads, layers[0].shape, precision)
     found = _read().get(key)
     if found is None and measured:
         found = measure(layers, threads)
@@ -129,6 +129,11 @@ def _time(layers: Sequence[Layer], threads: int, tokens: int, deadline: float) -
             if time.perf_counter() > deadline:
                 break
     return best
+
+
+@cache
+def _key(threads: int, shape: str, precision: str) -> str:
+    return f"{_machine()}, {threads} threads, {shape}, {precision}"
 
 
 @cache

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from regard.models import bert
-from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames, prefixed, qkv, shape
+from regard.models.family import Checkpoint, Family, shape
 from regard.nn.block import Block, LayerConfig
 
 
@@ -42,39 +42,6 @@ class Albert(bert.Bert):
         return [groups[self.config.group(number)] for number in range(self.config.num_hidden_layers)]
 
 
-LAYER: Table = {
-    "attention.project.{p}": qkv("attention.", ("query", "key", "value")),
-    "attention.output.{p}": "attention.dense.{p}",
-    "attention_residual.norm.{p}": "attention.LayerNorm.{p}",
-    "ffn.inner.{p}": "ffn.{p}",
-    "ffn.outer.{p}": "ffn_output.{p}",
-    "ffn_residual.norm.{p}": "full_layer_layer_norm.{p}",
-}
-
-
-def tensor_names(config: AlbertConfig) -> TensorNames:
-    base = {**bert.BASE, **bert.SEGMENTS, "embedding.project.{p}": "encoder.embedding_hidden_mapping_in.{p}"}
-    for number in range(config.num_hidden_layers):
-        group = f"encoder.albert_layer_groups.{config.group(number)}.albert_layers.0."
-        base |= prefixed(LAYER, f"encoder.layers.{number}.", group)
-    return TensorNames(
-        "albert.",
-        base,
-        output_heads={
-            "pooler": {"pooler.linear.{p}": "{base}pooler.{p}"},
-            "mlm_head": {
-                "mlm_head.linear.{p}": "predictions.dense.{p}",
-                "mlm_head.norm.{p}": "predictions.LayerNorm.{p}",
-                "mlm_head.bias": "predictions.bias",
-            },
-            "nsp_head": {"nsp_head.{p}": "sop_classifier.classifier.{p}"},
-        },
-        copies={"predictions.decoder.weight": bert.TOKENS, "predictions.decoder.bias": "predictions.bias"},
-        buffers=r"(albert\.)?embeddings\.position_ids",
-    )
-
-
-POOLED = {"pool.0": "albert.pooler", "output": "classifier"}
 FAMILY = Family(
     name="albert",
     title="an ALBERT",
@@ -90,13 +57,5 @@ FAMILY = Family(
         Checkpoint("albert/albert-large-v2", 17_847_474, shape(1024, 24, 16)),
         Checkpoint("albert/albert-xlarge-v2", 59_021_490, shape(2048, 24, 16)),
         Checkpoint("albert/albert-xxlarge-v2", 223_158_450, shape(4096, 12, 64)),
-    ),
-    file_format=FileFormat(
-        {**bert.KEYS, "embedding_size": "embedding_size", "num_hidden_groups": "num_hidden_groups"},
-        bert.architectures("Albert"),
-        tensor_names,
-        {**bert.FIXED, "inner_group_num": 1},
-        class_prefix="Albert",
-        task_heads={"SequenceClassification": POOLED, "MultipleChoice": POOLED},
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from regard.models import bert, roberta
+from regard.models import roberta
 from regard.models.family import Checkpoint
 
 BASE = {**roberta.BASE, "vocab_size": 32005}
@@ -15,5 +15,4 @@ FAMILY = replace(
     year=2020,
     description="RoBERTa for French, Unigram tokenizer; heads: pooler, masked language model",
     checkpoints=(Checkpoint("almanach/camembert-base", 110_655_493, BASE, ("mlm_head",)),),
-    file_format=replace(roberta.FILE_FORMAT, architecture=bert.architectures("Camembert"), class_prefix="Camembert"),
 )

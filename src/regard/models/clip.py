@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames, qkv
+from regard.models.family import Checkpoint, Family
 from regard.nn.block import Block, LayerConfig
 from regard.nn.embedding import LearnedPositions, PatchEmbedding, TextEmbedding
 from regard.nn.masks import Layout, Packed, Padded, select_rows, to_padded
@@ -140,87 +138,6 @@ class Clip(nn.Module):
         return torch.arange(len(ids), device=ids.device) * ids.shape[1] + columns
 
 
-LAYER: Table = {
-    "attention.project.{p}": qkv("self_attn.", ("q_proj", "k_proj", "v_proj")),
-    "attention.output.{p}": "self_attn.out_proj.{p}",
-    "attention_residual.norm.{p}": "layer_norm1.{p}",
-    "ffn.inner.{p}": "mlp.fc1.{p}",
-    "ffn.outer.{p}": "mlp.fc2.{p}",
-    "ffn_residual.norm.{p}": "layer_norm2.{p}",
-}
-NAMES = TensorNames(
-    base={
-        "embedding.cls": "vision_model.embeddings.class_embedding",
-        "embedding.positions": "vision_model.embeddings.position_embedding.weight",
-        "embedding.project.weight": "vision_model.embeddings.patch_embedding.weight",
-        "embedding.norm.{p}": "vision_model.pre_layrnorm.{p}",
-        "encoder.norm.{p}": "vision_model.post_layernorm.{p}",
-        "image_projection.weight": "visual_projection.weight",
-        "text_embedding.tokens.weight": "text_model.embeddings.token_embedding.weight",
-        "text_embedding.positions.weight": "text_model.embeddings.position_embedding.weight",
-        "text_encoder.norm.{p}": "text_model.final_layer_norm.{p}",
-        "text_projection.weight": "text_projection.weight",
-        "logit_scale": "logit_scale",
-    },
-    layers={
-        ("encoder.layers", "vision_model.encoder.layers"): LAYER,
-        ("text_encoder.layers", "text_model.encoder.layers"): LAYER,
-    },
-    buffers=r"(vision|text)_model\.embeddings\.position_ids",
-    squeezed=r"embedding\.(cls|positions)",
-)
-VISION = {
-    "hidden_size": "hidden_size",
-    "num_hidden_layers": "num_hidden_layers",
-    "num_attention_heads": "num_attention_heads",
-    "intermediate_size": "intermediate_size",
-    "image_size": "image_size",
-    "patch_size": "patch_size",
-    "num_channels": "num_channels",
-    "hidden_act": "hidden_act",
-    "layer_norm_eps": "layer_norm_eps",
-    "attention_dropout": "attention_dropout",
-}
-TEXT = {
-    "vocab_size": "vocab_size",
-    "text_hidden_size": "hidden_size",
-    "num_text_layers": "num_hidden_layers",
-    "num_text_attention_heads": "num_attention_heads",
-    "text_intermediate_size": "intermediate_size",
-    "max_position_embeddings": "max_position_embeddings",
-    "text_hidden_act": "hidden_act",
-    "text_layer_norm_eps": "layer_norm_eps",
-    "text_attention_dropout": "attention_dropout",
-    "bos_token_id": "bos_token_id",
-    "eos_token_id": "eos_token_id",
-    "pad_token_id": "pad_token_id",
-}
-KEYS = {
-    **{ours: f"vision_config.{key}" for ours, key in VISION.items()},
-    **{ours: f"text_config.{key}" for ours, key in TEXT.items()},
-    "projection_dim": "projection_dim",
-}
-
-
-def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    for name, keys in (("vision_config_dict", VISION), ("text_config_dict", TEXT)):  # of files from 2022
-        section = document.get(name)
-        if isinstance(section, dict):
-            fields |= {ours: section[key] for ours, key in keys.items() if section.get(key) is not None}
-    for name in ("image_size", "patch_size"):
-        if isinstance(fields.get(name), int):
-            fields[name] = [fields[name]] * 2
-
-
-def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    vision, text = document["vision_config"], document["text_config"]
-    for key in ("image_size", "patch_size"):
-        height, width = vision[key]
-        vision[key] = height if height == width else [height, width]
-    vision |= {"model_type": "clip_vision_model", "projection_dim": fields["projection_dim"]}
-    text |= {"model_type": "clip_text_model", "projection_dim": fields["projection_dim"]}
-
-
 LARGE = {
     "hidden_size": 1024,
     "num_hidden_layers": 24,
@@ -252,21 +169,5 @@ FAMILY = Family(
         Checkpoint("openai/clip-vit-base-patch32", 151_277_313),
         Checkpoint("openai/clip-vit-base-patch16", 149_620_737, {"patch_size": (16, 16)}),
         Checkpoint("openai/clip-vit-large-patch14", 427_616_513, LARGE),
-    ),
-    file_format=FileFormat(
-        KEYS,
-        lambda output_heads: "CLIPModel",
-        lambda config: NAMES,
-        optional=(
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "vocab_size",
-            "max_position_embeddings",
-        ),  # transformers leaves out its defaults, which are those of the config
-        read=read,
-        write=write,
-        class_prefix="CLIP",
     ),
 )

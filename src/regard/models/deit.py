@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from regard.models import vit
-from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, shape
+from regard.models.family import Checkpoint, Family, shape
 from regard.nn.training import normal_init
 
 DISTILLED = ("cls_classifier", "distillation_classifier")
@@ -47,20 +47,6 @@ class Deit(vit.Vit):
         return result
 
 
-NAMES = TensorNames(
-    "deit.",
-    {**vit.BASE, "embedding.distillation": "embeddings.distillation_token"},
-    vit.LAYERS,
-    {**vit.HEADS, **{head: {f"{head}.{{p}}": f"{head}.{{p}}"} for head in DISTILLED}},
-)
-
-
-def architecture(output_heads: Collection[str]) -> str:
-    if "classifier" in output_heads:
-        return "DeiTForImageClassification"
-    return "DeiTForImageClassificationWithTeacher" if "distillation_classifier" in output_heads else "DeiTModel"
-
-
 FAMILY = Family(
     name="deit",
     title="a DeiT",
@@ -76,14 +62,5 @@ FAMILY = Family(
         Checkpoint("facebook/deit-tiny-distilled-patch16-224", 5_910_800, shape(192, 12, 3)),
         Checkpoint("facebook/deit-small-distilled-patch16-224", 22_436_432, shape(384, 12, 6)),
         Checkpoint("facebook/deit-base-distilled-patch16-224", 87_338_192),
-    ),
-    file_format=FileFormat(
-        vit.KEYS,
-        architecture,
-        lambda config: NAMES,
-        {"qkv_bias": True, "pooler_act": "tanh"},
-        read=vit.read,
-        write=vit.write,
-        class_prefix="DeiT",
     ),
 )

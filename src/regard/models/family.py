@@ -44,8 +44,6 @@ REQUIRED_HEADS: Mapping[Capability, tuple[str, ...]] = {
 Objective = Literal[  # of pretraining
     "masked-lm", "causal-lm", "bidirectional-lm", "span-corruption", "replaced-token-detection"
 ]
-Table = Mapping[str, str | tuple[str, ...]]
-NOTHING = "(?!)"  # a pattern that matches no name
 
 
 @dataclass(frozen=True)
@@ -59,50 +57,6 @@ class Checkpoint:
     family: str = ""  # set by the family
 
 
-def same_tensor(name: str, tensor: Any) -> Any:
-    return tensor
-
-
-@dataclass(frozen=True)
-class TensorNames:
-    """Regard's parameter names and their names in transformers' files.
-
-    `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
-    (ours, theirs) to the names inside one layer. `output_heads` are optional. `copies` names tensors that a file may
-    store twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of
-    matrices that the file stores transposed, `squeezed` those of tensors (1, T, W) that it stores without dimensions of
-    size 1; `convert(name, tensor)` undoes another convention of the file for one of its tensors; `shared` matches names
-    in `output_heads` that fine-tuned models have too. Several names of theirs are parts of one tensor of ours, of equal
-    size unless `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for weight or bias, `{base}` for
-    the prefix.
-    """
-
-    prefix: str = ""
-    base: Table = field(default_factory=dict)
-    layers: Mapping[tuple[str, str], Table] = field(default_factory=dict)
-    output_heads: Mapping[str, Table] = field(default_factory=dict)
-    copies: Mapping[str, str] = field(default_factory=dict)
-    buffers: str = NOTHING
-    transposed: str = NOTHING
-    squeezed: str = NOTHING
-    convert: Callable[[str, Any], Any] = same_tensor
-    shared: str = NOTHING
-    qkv_sizes: tuple[int, int, int] | None = None
-
-
-def qkv(before: str, names: tuple[str, str, str], after: str = ".{p}") -> tuple[str, ...]:
-    """Return the names of the three projections that Regard stores as one matrix."""
-    return tuple(f"{before}{name}{after}" for name in names)
-
-
-def prefixed(table: Table, ours: str, theirs: str) -> dict[str, str | tuple[str, ...]]:
-    """Return a table of names with prefixes, for layers that the files of a family do not number as Regard does."""
-    return {
-        ours + name: theirs + other if isinstance(other, str) else tuple(theirs + one for one in other)
-        for name, other in table.items()
-    }
-
-
 def shape(width: int, layers: int, heads: int, inner: int | None = None) -> dict[str, object]:
     """Return the config fields of a checkpoint's size; the feed-forward layers have four times the width by default."""
     return {
@@ -111,33 +65,6 @@ def shape(width: int, layers: int, heads: int, inner: int | None = None) -> dict
         "num_attention_heads": heads,
         "intermediate_size": inner or 4 * width,
     }
-
-
-def _unchanged(*_: Any) -> None:
-    """Leave the fields as they are."""
-
-
-@dataclass(frozen=True)
-class FileFormat:
-    """The file format of a family in transformers: config.json keys by field name, required values and tensor names.
-
-    A dot in a key leads into a section: "text_config.hidden_size".
-    `read(fields, document)` completes the fields read from config.json; `write(document, fields)` completes a new one.
-    `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification. `task_heads` maps
-    the classes to the names of the head's layers. A task on one vector per text whose class is missing is stored as
-    SequenceClassification; a task on tokens whose class is missing has one layer.
-    """
-
-    keys: Mapping[str, str]
-    architecture: Callable[[Collection[str]], str]  # output heads -> transformers' class name
-    tensor_names: Callable[[Any], TensorNames]  # config -> names
-    fixed: Mapping[str, object] = field(default_factory=dict)  # keys that must have these values if they are present
-    optional: tuple[str, ...] = ()  # sizes that a file may leave out
-    read: Callable[[dict[str, Any], Mapping[str, object]], None] = _unchanged
-    write: Callable[[dict[str, Any], Mapping[str, Any]], None] = _unchanged
-    class_prefix: str = ""
-    model_type: str = ""  # in config.json; "" if it is the name of the family
-    task_heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -188,8 +115,6 @@ class Family:
     task_transform: bool = False  # all task heads begin with the layer, gelu and the norm of the masked-LM head
     num_separators: int = 1  # [SEP] tokens between the texts of a pair
     checkpoints: tuple[Checkpoint, ...] = ()
-    file_format: FileFormat | None = None  # None: Regard's own format
-    gguf: Mapping[str, FileFormat] = field(default_factory=dict)  # by the name of the architecture in GGUF files
     pretraining: PretrainingRecipe | None = None
     translation: TranslationRecipe | None = None
 

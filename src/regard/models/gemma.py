@@ -5,12 +5,10 @@ Gemma 2 and Gemma 3 build on it; each has a module with its own declaration.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any
 
-from regard.errors import InputError
 from regard.models import llama
 from regard.models.family import Checkpoint
 from regard.nn.block import LayerConfig
@@ -44,27 +42,6 @@ class Gemma(llama.Llama):
         self.embedding.scale = sqrt(config.hidden_size)
 
 
-def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    if document.get("use_bidirectional_attention"):
-        raise InputError("use_bidirectional_attention is set; Regard's Gemma models read from left to right only")
-    llama.read(fields, document)
-    # Published files of Gemma say "gelu" and mean its approximation; transformers reads them so.
-    if fields.get("hidden_act") == "gelu":
-        fields["hidden_act"] = "gelu_pytorch_tanh"
-
-
-def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    llama.write(document, fields)
-    # For missing ones, transformers has fixed defaults.
-    document.setdefault("num_key_value_heads", fields["num_attention_heads"])
-    document.setdefault("head_dim", fields["hidden_size"] // fields["num_attention_heads"])
-    for key in ("hidden_act", "hidden_activation"):
-        if document.get(key) == "gelu_new":  # the same function; transformers' Gemma calls it by another name
-            document[key] = "gelu_pytorch_tanh"
-
-
-KEYS = {**llama.KEYS, "attention_bias": "attention_bias"}
-
 FAMILY = replace(
     llama.FAMILY,
     name="gemma",
@@ -82,6 +59,4 @@ FAMILY = replace(
         ),
         Checkpoint("google/gemma-7b", 8_537_680_896, {}, ()),
     ),
-    file_format=llama.file_format("Gemma", KEYS, read=read, write=write),
-    gguf={},
 )

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any
 
 from torch import Tensor
 
 from regard.errors import InputError
 from regard.models import gemma, llama
-from regard.models.family import Checkpoint, TensorNames
+from regard.models.family import Checkpoint
 from regard.nn.attention import softcap
 from regard.nn.block import LayerConfig
-
-TYPES = {False: "sliding_attention", True: "full_attention"}  # of layers, by whether they are global
 
 
 @dataclass(frozen=True)
@@ -68,51 +65,6 @@ class Gemma2(gemma.Gemma):
         return logits if cap is None else softcap(logits, cap)
 
 
-def tensor_names(config: llama.LlamaConfig) -> TensorNames:
-    norms = {
-        "attention_residual.post_norm.weight": "post_attention_layernorm.weight",
-        "ffn_residual.norm.weight": "pre_feedforward_layernorm.weight",
-        "ffn_residual.post_norm.weight": "post_feedforward_layernorm.weight",
-    }
-    return llama.tensor_names(config, {**llama.layer_names(config), **norms})
-
-
-def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    gemma.read(fields, document)
-    for name in ("attn_logit_softcapping", "final_logit_softcapping"):
-        if name in document:  # null: no cap
-            fields[name] = document[name]
-    kinds = document.get("layer_types")
-    if isinstance(kinds, list):
-        every = kinds.index(TYPES[True]) + 1 if TYPES[True] in kinds else len(kinds) + 1
-        if kinds != [TYPES[(number + 1) % every == 0] for number in range(len(kinds))]:
-            raise InputError(
-                f"layer_types of a Gemma should be {TYPES[True]} for the last of every n layers and {TYPES[False]} for "
-                f"the others, got {str(kinds)[:200]}"
-            )
-        if len(kinds) != fields["num_hidden_layers"]:
-            raise InputError(f"layer_types has {len(kinds)} entries for {fields['num_hidden_layers']} layers")
-        given = fields.get("sliding_window_pattern")
-        # A pattern beyond the last layer makes all of them local, whatever its number.
-        if every <= len(kinds) or not (isinstance(given, int) and given > len(kinds)):
-            fields["sliding_window_pattern"] = every
-
-
-def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    gemma.write(document, fields)
-    every = fields["sliding_window_pattern"]
-    document["layer_types"] = [TYPES[(number + 1) % every == 0] for number in range(fields["num_hidden_layers"])]
-
-
-KEYS = {
-    **gemma.KEYS,
-    **{
-        name: name
-        for name in (*("query_pre_attn_scalar", "sliding_window", "attn_logit_softcapping", "final_logit_softcapping"),)
-    },
-    "hidden_act": "hidden_activation",
-}
-
 FAMILY = replace(
     gemma.FAMILY,
     name="gemma2",
@@ -129,5 +81,4 @@ FAMILY = replace(
             (),
         ),
     ),
-    file_format=llama.file_format("Gemma2", KEYS, tensor_names=tensor_names, read=read, write=write),
 )

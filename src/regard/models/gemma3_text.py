@@ -5,11 +5,9 @@ Its local layers have rotary frequencies of their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
 
-from regard.errors import InputError
 from regard.models import gemma2, llama
 from regard.models.family import Checkpoint
 from regard.nn.rotary import Rotary
@@ -46,32 +44,6 @@ class Gemma3Text(gemma2.Gemma2):
                 layer.attention.positions = local  # type: ignore[union-attr]
 
 
-def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    """Read the rotary positions of both kinds of layers in the format of transformers 5 or in that of 4."""
-    ropes = document.get("rope_parameters")
-    if isinstance(ropes, dict) and any(isinstance(rope, dict) for rope in ropes.values()):
-        local = ropes.get(gemma2.TYPES[False]) or {}
-        if not isinstance(local, dict) or local.get("rope_type", "default") != "default":
-            raise InputError(f"the rotary positions of local layers cannot be scaled, got {str(local)[:200]}")
-        if local.get("rope_theta") is not None:
-            fields["rope_local_base_freq"] = local["rope_theta"]
-        document = {**document, "rope_parameters": ropes.get(gemma2.TYPES[True])}
-    gemma2.read(fields, document)
-
-
-def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    gemma2.write(document, fields)
-    local = {"rope_type": "default", "rope_theta": fields["rope_local_base_freq"]}
-    document["rope_parameters"] = {
-        gemma2.TYPES[True]: document["rope_parameters"],
-        gemma2.TYPES[False]: local,
-    }
-    if fields["tie_word_embeddings"]:
-        document["architectures"] = ["Gemma3ForCausalLM"]
-
-
-KEYS = gemma2.KEYS | {name: name for name in ("sliding_window_pattern", "rope_local_base_freq")}
-
 FAMILY = replace(
     gemma2.FAMILY,
     name="gemma3-text",
@@ -88,18 +60,5 @@ FAMILY = replace(
             (),
         ),
         Checkpoint("google/gemma-3-1b-it", 999_885_952, {}, ()),
-    ),
-    file_format=replace(
-        llama.file_format(
-            "Gemma3Text",
-            KEYS,
-            tensor_names=gemma2.tensor_names,
-            read=read,
-            write=write,
-            fixed={"attn_logit_softcapping": None},
-            model_type="gemma3_text",
-        ),
-        architecture=lambda output_heads: "Gemma3ForCausalLM" if output_heads else "Gemma3TextModel",
-        task_heads={"SequenceClassification": {"output": "score"}},
     ),
 )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from regard.errors import InputError
-from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, qkv, shape
+from regard.models.family import Checkpoint, Family, shape
 from regard.nn.block import Block, LayerConfig
 from regard.nn.causal_decoder import CausalDecoder
 from regard.nn.embedding import LearnedPositions, TextEmbedding
@@ -68,54 +66,6 @@ class GptNeo(CausalDecoder):
         scaled_init(self.decoder.layers)
 
 
-NAMES = TensorNames(
-    "transformer.",
-    {
-        "embedding.tokens.weight": "wte.weight",
-        "embedding.positions.weight": "wpe.weight",
-        "decoder.norm.{p}": "ln_f.{p}",
-    },
-    {
-        ("decoder.layers", "h"): {
-            "attention.project.weight": qkv("attn.attention.", ("q_proj", "k_proj", "v_proj"), ".weight"),
-            "attention.output.{p}": "attn.attention.out_proj.{p}",
-            "attention_residual.norm.{p}": "ln_1.{p}",
-            "ffn.inner.{p}": "mlp.c_fc.{p}",
-            "ffn.outer.{p}": "mlp.c_proj.{p}",
-            "ffn_residual.norm.{p}": "ln_2.{p}",
-        }
-    },
-    copies={"lm_head.weight": "{base}wte.weight"},
-    buffers=r"(transformer\.)?h\.\d+\.attn\.attention\.(masked_)?bias",
-)
-
-
-def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    width, depth = fields.get("hidden_size"), fields.get("num_hidden_layers")
-    fields.setdefault("intermediate_size", 4 * width if isinstance(width, int) else 0)
-    found: object = fields.pop("attention_types", None)
-    if not isinstance(depth, int) or found is None:
-        return
-    layers: list[str] = []
-    for entry in found if isinstance(found, list) else [None]:
-        kinds, count = entry if isinstance(entry, list) and len(entry) == 2 else (None, None)
-        if not isinstance(kinds, list) or not set(map(str, kinds)) <= set(KINDS) or not 0 < len(kinds) <= depth:
-            raise InputError(f"attention_types is {str(found)[:60]}; expected [[[{', '.join(KINDS)}], 6]]")
-        if type(count) is not int or not 0 < count <= depth:
-            raise InputError(f"attention_types repeats layers {count!r} times; expected 1 to {depth}")
-        layers += kinds * count
-    if len(layers) != depth:
-        raise InputError(f"attention_types has {len(layers)} layers, but num_layers is {depth}")
-    period = next(size for size in range(1, depth + 1) if layers == (layers[:size] * depth)[:depth])
-    fields["attention_types"] = " ".join(layers[:period])
-
-
-def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    kinds, depth = fields["attention_types"].split(), fields["num_hidden_layers"]
-    whole, rest = divmod(depth, len(kinds))
-    document["attention_types"] = [entry for entry in ([kinds, whole], [kinds[:rest], 1]) if entry[0] and entry[1]]
-
-
 FAMILY = Family(
     name="gpt-neo",
     title="a GPT-Neo",
@@ -129,33 +79,5 @@ FAMILY = Family(
         Checkpoint("EleutherAI/gpt-neo-125m", 125_198_592),
         Checkpoint("EleutherAI/gpt-neo-1.3B", 1_315_575_808, shape(2048, 24, 16)),
         Checkpoint("EleutherAI/gpt-neo-2.7B", 2_651_307_520, shape(2560, 32, 20)),
-    ),
-    file_format=FileFormat(
-        {
-            "vocab_size": "vocab_size",
-            "hidden_size": "hidden_size",
-            "num_hidden_layers": "num_layers",
-            "num_attention_heads": "num_heads",
-            "intermediate_size": "intermediate_size",
-            "max_position_embeddings": "max_position_embeddings",
-            "attention_types": "attention_types",
-            "window_size": "window_size",
-            "hidden_act": "activation_function",
-            "layer_norm_eps": "layer_norm_epsilon",
-            "dropout": "resid_dropout",
-            "embedding_dropout": "embed_dropout",
-            "attention_dropout": "attention_dropout",
-            "bos_token_id": "bos_token_id",
-            "eos_token_id": "eos_token_id",
-        },
-        lambda output_heads: "GPTNeoForCausalLM",
-        lambda config: NAMES,
-        {"tie_word_embeddings": True},
-        optional=("intermediate_size",),
-        read=read,
-        write=write,
-        class_prefix="GPTNeo",
-        model_type="gpt_neo",
-        task_heads={"SequenceClassification": {"output": "score"}},
     ),
 )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from regard.models import bart
-from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, shape
+from regard.models.family import Checkpoint, Family
 from regard.nn.block import Block
 from regard.nn.embedding import SinusoidalPositions, TextEmbedding
 from regard.nn.encoder_decoder import EncoderDecoder
@@ -91,33 +90,6 @@ class Marian(EncoderDecoder):
         return F.linear(hidden, self.decoder_embedding.tokens.weight, bias)
 
 
-def tensor_names(config: Any) -> TensorNames:
-    if config.share_embeddings:
-        base, copies = {"embedding.tokens.weight": "shared.weight"}, dict.fromkeys(bart.COPIES, "{base}shared.weight")
-    else:
-        tokens = {"embedding": "encoder", "target_embedding": "decoder"}
-        base = {f"{ours}.tokens.weight": f"{theirs}.embed_tokens.weight" for ours, theirs in tokens.items()}
-        copies = {"lm_head.weight": "{base}decoder.embed_tokens.weight"}
-    positions = r"(model\.)?(encoder|decoder)\.embed_positions\.weight"
-    return TensorNames("model.", base, bart.LAYERS, bart.HEADS, copies=copies, buffers=positions)
-
-
-def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    bart.read(fields, document)
-    fields.setdefault("share_embeddings", True)
-    if fields["share_embeddings"] or fields.get("target_vocab_size") == fields["vocab_size"]:
-        fields.pop("target_vocab_size", None)
-
-
-def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    bart.write(document, fields)
-    document["decoder_vocab_size"] = fields["target_vocab_size"] or fields["vocab_size"]
-    # As in the published files: these settings of `generate` are in config.json.
-    document["bad_words_ids"] = [[fields["pad_token_id"]]]
-
-
-BIG = {**shape(1024, 6, 16), "num_decoder_layers": 6, "decoder_attention_heads": 16, "decoder_ffn_dim": 4096}
-SHARED = {key: value for key, value in bart.KEYS.items() if key not in ("bos_token_id", "forced_bos_token_id")}
 FAMILY = Family(
     name="marian",
     title="a Marian",
@@ -135,14 +107,5 @@ FAMILY = Family(
             74_609_664,
             {"vocab_size": 59514, "pad_token_id": 59513, "decoder_start_token_id": 59513},
         ),
-    ),
-    file_format=FileFormat(
-        {**SHARED, "target_vocab_size": "decoder_vocab_size", "share_embeddings": "share_encoder_decoder_embeddings"},
-        lambda output_heads: "MarianMTModel",
-        tensor_names,
-        bart.FIXED,
-        read=read,
-        write=write,
-        class_prefix="Marian",
     ),
 )

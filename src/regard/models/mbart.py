@@ -6,18 +6,8 @@ generate it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from regard.models import bart
-from regard.models.family import Checkpoint, Family, FileFormat
-
-
-def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    bart.read(fields, document)
-    fields["norm_first"] = True
-    fields.setdefault("decoder_start_token_id", fields.get("eos_token_id", 2))
-
+from regard.models.family import Checkpoint, Family
 
 LARGE = {**bart.LARGE, "norm_first": True, "scale_embedding": True}
 FAMILY = Family(
@@ -33,14 +23,5 @@ FAMILY = Family(
     checkpoints=(
         Checkpoint("facebook/mbart-large-en-ro", 610_851_840, {**LARGE, "vocab_size": 250027}),
         Checkpoint("facebook/mbart-large-50-many-to-many-mmt", 610_879_488, {**LARGE, "vocab_size": 250054}),
-    ),
-    file_format=FileFormat(
-        bart.KEYS,
-        lambda output_heads: "MBartForConditionalGeneration",
-        bart.tensor_names,
-        bart.FIXED,
-        read=read,
-        write=bart.write,
-        class_prefix="MBart",
     ),
 )

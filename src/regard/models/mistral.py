@@ -33,6 +33,4 @@ FAMILY = replace(
         Checkpoint("mistralai/Mistral-7B-v0.1", 7_241_732_096, V1, ("output",)),
         Checkpoint("mistralai/Mistral-7B-Instruct-v0.3", 7_248_023_552, {}, ("output",)),
     ),
-    file_format=llama.file_format("Mistral", {**llama.KEYS, "sliding_window": "sliding_window"}),
-    gguf={},  # GGUF files of Mistral have the architecture llama
 )

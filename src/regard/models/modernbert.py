@@ -5,15 +5,14 @@ Every third layer attends to the whole text, the others to tokens nearby; both h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch import nn
 
-from regard.errors import InputError, check_choice
+from regard.errors import check_choice
 from regard.models import bert
-from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames, prefixed, shape
+from regard.models.family import Checkpoint, Family, shape
 from regard.nn.block import Block, LayerConfig
 from regard.nn.embedding import TextEmbedding
 from regard.nn.rotary import Rotary
@@ -97,76 +96,6 @@ class ModernBert(bert.TextEncoder):
         return block
 
 
-LAYER: Table = {
-    "attention.project.weight": "attn.Wqkv.weight",
-    "attention.output.weight": "attn.Wo.weight",
-    "attention_residual.norm.weight": "attn_norm.weight",
-    "ffn.inner.weight": "mlp.Wi.weight",
-    "ffn.outer.weight": "mlp.Wo.weight",
-    "ffn_residual.norm.weight": "mlp_norm.weight",
-}
-
-
-def tensor_names(config: ModernBertConfig) -> TensorNames:
-    base: dict[str, str | tuple[str, ...]] = {
-        "embedding.tokens.weight": "embeddings.tok_embeddings.weight",
-        "embedding.norm.weight": "embeddings.norm.weight",
-        "encoder.norm.weight": "final_norm.weight",
-    }
-    for number in range(config.num_hidden_layers):
-        base |= prefixed(LAYER, f"encoder.layers.{number}.", f"layers.{number}.")
-    del base["encoder.layers.0.attention_residual.norm.weight"]
-    return TensorNames(
-        "model.",
-        base,
-        output_heads={
-            "mlm_head": {
-                "mlm_head.linear.weight": "head.dense.weight",
-                "mlm_head.norm.weight": "head.norm.weight",
-                "mlm_head.bias": "decoder.bias",
-            }
-        },
-        copies={"decoder.weight": "{base}embeddings.tok_embeddings.weight"},
-        shared=r"head\.(dense|norm)\.weight",
-    )
-
-
-TYPES = {False: "sliding_attention", True: "full_attention"}  # of layers, by whether they are global
-
-
-def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    """Read the kinds of layers and the rotary frequencies in the current format of transformers or in that of 4.x."""
-    kinds = document.get("layer_types")
-    if isinstance(kinds, list):
-        every = kinds.index(TYPES[True], 1) if TYPES[True] in kinds[1:] else max(len(kinds), 1)
-        if kinds != [TYPES[number % every == 0] for number in range(len(kinds))]:
-            raise InputError(
-                f"layer_types of a ModernBERT should be {TYPES[True]} for the first of every n layers and "
-                f"{TYPES[False]} for the others, got {str(kinds)[:200]}"
-            )
-        if len(kinds) != fields["num_hidden_layers"]:
-            raise InputError(f"layer_types has {len(kinds)} entries for {fields['num_hidden_layers']} layers")
-        fields["global_attn_every_n_layers"] = every
-    ropes = document.get("rope_parameters")
-    for is_global, name in ((True, "global_rope_theta"), (False, "local_rope_theta")):
-        rope = ropes.get(TYPES[is_global]) if isinstance(ropes, dict) else None
-        if isinstance(rope, dict):
-            if rope.get("rope_type", "default") != "default":
-                raise InputError(f"rope_type is {rope['rope_type']!r}; Regard's modernbert supports only 'default'")
-            if rope.get("rope_theta") is not None:
-                fields[name] = rope["rope_theta"]
-
-
-def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    document["classifier_pooling"] = "cls"
-
-
-SAME = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-    *("max_position_embeddings", "global_attn_every_n_layers", "local_attention", "global_rope_theta"),
-    *("local_rope_theta", "attention_dropout", "mlp_dropout", "pad_token_id", "bos_token_id", "eos_token_id"),
-)
-TRANSFORM = {"pool.0": "head.dense", "pool.2": "head.norm", "output": "classifier"}
 FAMILY = Family(
     name="modernbert",
     title="a ModernBERT",
@@ -181,23 +110,5 @@ FAMILY = Family(
     checkpoints=(
         Checkpoint("answerdotai/ModernBERT-base", 149_655_232),
         Checkpoint("answerdotai/ModernBERT-large", 395_881_664, shape(1024, 28, 16, 2624)),
-    ),
-    file_format=FileFormat(
-        {name: name for name in SAME}
-        | {"hidden_act": "hidden_activation", "layer_norm_eps": "norm_eps", "dropout": "embedding_dropout"},
-        lambda output_heads: "ModernBertForMaskedLM" if "mlm_head" in output_heads else "ModernBertModel",
-        tensor_names,
-        {
-            **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
-            "decoder_bias": True,
-            "classifier_activation": "gelu",
-            "rope_scaling": None,
-        },
-        read=read,
-        write=write,
-        class_prefix="ModernBert",
-        task_heads=dict.fromkeys(
-            ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"), TRANSFORM
-        ),
     ),
 )

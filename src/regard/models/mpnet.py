@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
-from regard.models import bert, roberta
-from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, qkv
+from regard.models import bert
+from regard.models.family import Checkpoint, Family
 from regard.nn.embedding import RelativePositionBias
 from regard.nn.training import normal_init
 
@@ -20,28 +19,7 @@ class MPNet(bert.Bert):
         normal_init(self.encoder.relative)
 
 
-LAYER = {
-    **bert.LAYER,
-    "attention.project.{p}": qkv("attention.attn.", ("q", "k", "v")),
-    "attention.output.{p}": "attention.attn.o.{p}",
-    "attention_residual.norm.{p}": "attention.LayerNorm.{p}",
-}
-NAMES = TensorNames(
-    "mpnet.",
-    {**bert.BASE, "encoder.relative.table.weight": "encoder.relative_attention_bias.weight"},
-    {("encoder.layers", "encoder.layer"): LAYER},
-    roberta.NAMES.output_heads,
-    copies=roberta.NAMES.copies,
-    buffers=r"(mpnet\.)?embeddings\.position_ids",
-)
 POSITION_OFFSET = 2  # for any padding id
-
-
-def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    fields["type_vocab_size"], fields["position_offset"] = 0, POSITION_OFFSET
-    fields.setdefault("pad_token_id", 1)
-    if isinstance(fields["max_position_embeddings"], int):
-        fields["max_position_embeddings"] -= POSITION_OFFSET
 
 
 BASE = {
@@ -66,18 +44,5 @@ FAMILY = Family(
     checkpoints=(
         Checkpoint("microsoft/mpnet-base", 109_518_527, BASE, ("mlm_head",)),
         Checkpoint("sentence-transformers/all-mpnet-base-v2", 109_486_464, BASE, ("pooler",)),
-    ),
-    file_format=FileFormat(
-        {name: key for name, key in bert.KEYS.items() if name != "type_vocab_size"},
-        bert.architectures("MPNet"),
-        lambda config: NAMES,
-        {**bert.FIXED, "relative_attention_num_buckets": 32},  # transformers uses 32 for any value
-        read=read,
-        write=roberta.write,
-        class_prefix="MPNet",
-        task_heads={
-            **roberta.TASK_HEADS,
-            "MultipleChoice": {"pool.0": "mpnet.pooler.dense", "output": "classifier"},
-        },
     ),
 )

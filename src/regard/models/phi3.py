@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from regard.models import llama
-from regard.models.family import Checkpoint, TensorNames
+from regard.models.family import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,6 @@ class Phi3Config(llama.LlamaConfig):
     layer_norm_eps: float = 1e-5
 
 
-def tensor_names(config: llama.LlamaConfig) -> TensorNames:
-    fused = {
-        "attention.project.weight": "self_attn.qkv_proj.weight",
-        "ffn.inner.weight": "mlp.gate_up_proj.weight",
-    }
-    return llama.tensor_names(config, {**llama.layer_names(config), **fused})
-
-
 FAMILY = replace(
     llama.FAMILY,
     name="phi3",
@@ -36,11 +28,4 @@ FAMILY = replace(
     description="Llama with fused matrices in its files; also Phi-4",
     config_class=Phi3Config,
     checkpoints=(Checkpoint("microsoft/Phi-3-mini-4k-instruct", 3_821_079_552, {"sliding_window": 2047}, ("output",)),),
-    file_format=llama.file_format(
-        "Phi3",
-        {**llama.KEYS, "sliding_window": "sliding_window"},
-        tensor_names=tensor_names,
-        fixed={"resid_pdrop": 0.0, "embd_pdrop": 0.0},
-    ),
-    gguf=llama.gguf_format("phi3", tensor_names),
 )

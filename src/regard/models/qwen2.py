@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from regard.errors import InputError
 from regard.models import llama
 from regard.models.family import Checkpoint
 
@@ -27,30 +24,6 @@ class Qwen2Config(llama.LlamaConfig):
     rope_theta: float = 1000000.0
 
 
-def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    llama.read(fields, document)
-    if not document.get("use_sliding_window"):
-        fields.pop("sliding_window", None)
-    elif "sliding_window" in fields:
-        fields["max_window_layers"] = document.get("max_window_layers", 28) or None
-    depth, first = fields["num_hidden_layers"], fields.get("max_window_layers") or 0
-    given = document.get("layer_types")
-    if given is None or not isinstance(depth, int) or not isinstance(first, int) or not 0 < depth <= 1000:
-        return
-    window = "sliding_window" in fields
-    expected = ["sliding_attention" if window and i >= first else "full_attention" for i in range(depth)]
-    if given != expected:
-        raise InputError("layer_types must follow from use_sliding_window and max_window_layers; remove the key")
-
-
-def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    llama.write(document, fields)
-    document["use_sliding_window"] = fields["sliding_window"] is not None
-    if fields["sliding_window"] is not None:
-        document["max_window_layers"] = fields["max_window_layers"] or 0
-
-
-KEYS = {**llama.KEYS, "sliding_window": "sliding_window"}
 TIED = {"vocab_size": 151936, "tie_word_embeddings": True, "num_key_value_heads": 2}
 
 FAMILY = replace(
@@ -65,6 +38,4 @@ FAMILY = replace(
         Checkpoint("Qwen/Qwen2.5-1.5B-Instruct", 1_543_714_304, {**TIED, **llama.size(1536, 28, 12, 8960)}, ()),
         Checkpoint("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512, {}, ("output",)),
     ),
-    file_format=llama.file_format("Qwen2", KEYS, read=read, write=write),
-    gguf=llama.gguf_format("qwen2"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from regard.models import llama, qwen2
+from regard.models import llama
 from regard.models.family import Checkpoint
 
 
@@ -37,8 +37,4 @@ FAMILY = replace(
         Checkpoint("Qwen/Qwen3-1.7B", 1_720_574_976, {**TIED, **llama.size(2048, 28, 16, 6144)}, ()),
         Checkpoint("Qwen/Qwen3-8B", 8_190_735_360, {}, ("output",)),
     ),
-    file_format=llama.file_format(
-        "Qwen3", {**qwen2.KEYS, "attention_bias": "attention_bias"}, read=qwen2.read, write=qwen2.write
-    ),
-    gguf=llama.gguf_format("qwen3"),
 )

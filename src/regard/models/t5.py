@@ -9,7 +9,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.family import Checkpoint, Family, FileFormat, PretrainingRecipe, Table, TensorNames, qkv, shape
+from regard.models.family import Checkpoint, Family, PretrainingRecipe, shape
 from regard.nn.block import Block, LayerConfig
 from regard.nn.embedding import RelativePositionBias, TextEmbedding
 from regard.nn.encoder_decoder import EncoderDecoder
@@ -101,69 +101,6 @@ class T5(EncoderDecoder):
 
 
 GATED = {"hidden_act": "gelu-tanh", "is_gated_act": True, "scale_decoder_outputs": False}
-PROJECTIONS = ("q", "k", "v")
-
-
-def _layer(*, decoder: bool, gated: bool) -> Table:
-    last = 2 if decoder else 1
-    feed = f"layer.{last}.DenseReluDense."
-    table: dict[str, str | tuple[str, ...]] = {
-        "attention.project.weight": qkv("layer.0.SelfAttention.", PROJECTIONS, ".weight"),
-        "attention.output.weight": "layer.0.SelfAttention.o.weight",
-        "attention_residual.norm.weight": "layer.0.layer_norm.weight",
-        "ffn.inner.weight": (f"{feed}wi_0.weight", f"{feed}wi_1.weight") if gated else f"{feed}wi.weight",
-        "ffn.outer.weight": f"{feed}wo.weight",
-        "ffn_residual.norm.weight": f"layer.{last}.layer_norm.weight",
-    }
-    if decoder:
-        for ours, theirs in zip(("query", "key", "value"), PROJECTIONS, strict=True):
-            table[f"cross.project.{ours}.weight"] = f"layer.1.EncDecAttention.{theirs}.weight"
-        table["cross.output.weight"] = "layer.1.EncDecAttention.o.weight"
-        table["cross_residual.norm.weight"] = "layer.1.layer_norm.weight"
-    return table
-
-
-def tensor_names(config: Any) -> TensorNames:
-    bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-    return TensorNames(
-        "",
-        {
-            "embedding.tokens.weight": "shared.weight",
-            "encoder.relative.table.weight": f"encoder.{bias}",
-            "decoder.relative.table.weight": f"decoder.{bias}",
-            "encoder.norm.weight": "encoder.final_layer_norm.weight",
-            "decoder.norm.weight": "decoder.final_layer_norm.weight",
-        },
-        {
-            ("encoder.layers", "encoder.block"): _layer(decoder=False, gated=config.is_gated_act),
-            ("decoder.layers", "decoder.block"): _layer(decoder=True, gated=config.is_gated_act),
-        },
-        {"output": {"output.weight": "lm_head.weight"}},
-        copies=dict.fromkeys(
-            ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"), "shared.weight"
-        ),
-        buffers=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
-    )
-
-
-def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    if "hidden_act" in fields:  # "gated-gelu" means gated gelu_new, as in transformers
-        name = str(fields["hidden_act"])
-        fields["is_gated_act"] = name.startswith("gated-")
-        fields["hidden_act"] = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")
-    fields.setdefault("num_decoder_layers", fields["num_hidden_layers"])
-    fields.setdefault("decoder_start_token_id", fields.get("pad_token_id", 0))
-    fields.setdefault("scale_decoder_outputs", True)
-    if "scale_decoder_outputs" in document:
-        fields["scale_decoder_outputs"] = document["scale_decoder_outputs"]
-
-
-def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    if fields["is_gated_act"]:
-        activation = document["feed_forward_proj"]
-        names = {"gelu_new": "gelu", "gelu": "gelu_python"}
-        document["feed_forward_proj"] = f"gated-{names.get(activation, activation)}"
-    document["is_encoder_decoder"] = True
 
 
 def _shape(width: int, layers: int, heads: int, inner: int) -> dict[str, object]:
@@ -195,31 +132,6 @@ FAMILY = Family(
         Checkpoint("google-t5/t5-base", 222_903_552, _shape(768, 12, 12, 3072)),
         Checkpoint("google/flan-t5-small", 76_961_152, {**GATED, **_shape(512, 8, 6, 1024)}, ("output",)),
         Checkpoint("google/flan-t5-base", 247_577_856, {**GATED, **_shape(768, 12, 12, 2048)}, ("output",)),
-    ),
-    file_format=FileFormat(
-        {
-            "vocab_size": "vocab_size",
-            "hidden_size": "d_model",
-            "head_dim": "d_kv",
-            "num_hidden_layers": "num_layers",
-            "num_decoder_layers": "num_decoder_layers",
-            "num_attention_heads": "num_heads",
-            "intermediate_size": "d_ff",
-            "hidden_act": "feed_forward_proj",
-            "relative_attention_num_buckets": "relative_attention_num_buckets",
-            "relative_attention_max_distance": "relative_attention_max_distance",
-            "layer_norm_eps": "layer_norm_epsilon",
-            "dropout": "dropout_rate",
-            "scale_decoder_outputs": "tie_word_embeddings",
-            "pad_token_id": "pad_token_id",
-            "eos_token_id": "eos_token_id",
-            "decoder_start_token_id": "decoder_start_token_id",
-        },
-        lambda output_heads: "T5ForConditionalGeneration",
-        tensor_names,
-        {"is_decoder": False},
-        read=read,
-        write=write,
     ),
     pretraining=PretrainingRecipe(
         name="t5",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from regard.models import bert, roberta
+from regard.models import roberta
 from regard.models.family import Checkpoint, shape
 
 BASE = {**roberta.BASE, "vocab_size": 250002}
@@ -18,5 +18,4 @@ FAMILY = replace(
         Checkpoint("FacebookAI/xlm-roberta-base", 278_295_186, BASE, ("mlm_head",)),
         Checkpoint("FacebookAI/xlm-roberta-large", 560_142_482, {**BASE, **shape(1024, 24, 16)}, ("mlm_head",)),
     ),
-    file_format=replace(roberta.FILE_FORMAT, architecture=bert.architectures("XLMRoberta"), class_prefix="XLMRoberta"),
 )

@@ -163,14 +163,14 @@ class Attention(nn.Module):
             keys = layout if memory is None else context.memory_layout
             if not isinstance(keys, Packed):
                 raise ValueError("packed queries need a packed memory and its layout")
-            mixed = self._packed(query, key, value, layout, keys, bias)
+            mixed = self.attend_packed(query, key, value, layout, keys, bias)
         else:
             query, key, value = self._cached(x, context)
             keys = layout if memory is None else (context.memory_layout or Padded())
             if not isinstance(keys, Padded):
                 raise ValueError("padded queries need a padded memory and its layout")
             edit = recording.record_attention(self, query, key, None, keys, bias)
-            mixed = self._attend(query, key, value, keys, bias, edit).transpose(1, 2)
+            mixed = self.attend_padded(query, key, value, keys, bias, edit).transpose(1, 2)
         mixed = mixed.flatten(-2)
         result: Tensor = self.output(context.select(mixed))
         return result
@@ -220,7 +220,7 @@ class Attention(nn.Module):
             key, value = cache.extend(key, value)
         return query, key, value
 
-    def _packed(
+    def attend_packed(
         self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed, bias: Tensor | None
     ) -> Tensor:
         """Attend within each sequence: all in one kernel if there is one, else one group of equal lengths at a time."""
@@ -230,14 +230,16 @@ class Attention(nn.Module):
             if mixed is not None:
                 return mixed
         pieces = []
-        for run in length_groups(layout, keys):
+        for run in length_groups(layout, keys, fillers=edit is not None):
             q = run.select_queries(query).transpose(1, 2)
             k, v = run.select_keys(key).transpose(1, 2), run.select_keys(value).transpose(1, 2)
             b = None if bias is None else bias[..., : run.queries, : run.keys]
-            pieces.append(self._attend(q, k, v, Padded(), b, edit).transpose(1, 2).flatten(0, 1))
+            pieces.append(self.attend_padded(q, k, v, Padded(), b, edit).transpose(1, 2).flatten(0, 1))
+        if layout.num_fillers and edit is None:
+            pieces.append(query.new_zeros(sum(layout.lengths[-layout.num_fillers :]), *pieces[0].shape[1:]))
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
-    def _attend(
+    def attend_padded(
         self,
         query: Tensor,
         key: Tensor,

@@ -50,6 +50,7 @@ class Packed:
     starts: Tensor  # (B + 1,) int32: the start of each sequence and the end of the last
     position_ids: Tensor  # (N,) position of each token in its sequence
     max_length: int  # upper bound of the lengths
+    num_fillers: int = 0  # sequences at the end whose output is not used: attention leaves them out
 
     @staticmethod
     def from_lengths(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Packed:
@@ -116,10 +117,11 @@ class LengthGroup:
         return x[start : start + self.count * length].view(self.count, length, *x.shape[1:])
 
 
-def length_groups(queries: Packed, keys: Packed) -> Iterator[LengthGroup]:
+def length_groups(queries: Packed, keys: Packed, *, fillers: bool = True) -> Iterator[LengthGroup]:
     """Split two packed layouts with the same number of sequences into groups of equal lengths."""
     query_start = key_start = 0
-    for (t, s), group in groupby(zip(queries.lengths, keys.lengths, strict=True)):
+    lengths = list(zip(queries.lengths, keys.lengths, strict=True))
+    for (t, s), group in groupby(lengths if fillers else lengths[: len(lengths) - queries.num_fillers]):
         count = sum(1 for _ in group)
         yield LengthGroup(count, t, s, query_start, key_start)
         query_start += count * t

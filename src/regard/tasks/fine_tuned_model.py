@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.checkpoints import loading
+from regard.checkpoints.file_format import format_of
 from regard.checkpoints.files import TASK as TASK_FILE
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_parts, write_model
@@ -29,7 +30,7 @@ from regard.errors import InputError, check_choice
 from regard.events import drain
 from regard.files.json_files import json_bytes, read_json
 from regard.known import BUILT_IN
-from regard.models.family import can, describe_model, family_name, get_family
+from regard.models.family import can, describe_model, family_name
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, choose_precision, compute_logits
 from regard.tasks.image_classification import ImageClassifier
@@ -388,7 +389,7 @@ def _transformers_names(model: EncoderWithHead, task: Task[Any]) -> tuple[str, d
     A family that transformers does not have has no class, and similar names. A `VectorHead` has no class either, and a
     name that transformers does not mistake for a layer of its own.
     """
-    family_format = get_family(model.encoder.config.family).file_format
+    family_format = format_of(model.encoder.config.family)
     if model.vectors is not None:
         return "", {"output": "vector_head", "mix": "mix"}
     if family_format is None:

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import json
 import lzma
-import os
-import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -149,41 +143,6 @@ def test_resumed_build_gives_the_same_bytes(source: Path, text: str, wordpiece: 
     assert contents(cut) == contents(whole)
 
 
-PROGRAM = """
-import os, signal, sys
-from pathlib import Path
-from regard.data.corpus import build_corpus
-from regard.data.corpus.folder import ShardWriter
-from regard.text import Tokenizer
-
-source, folder, tokenizer, shards = sys.argv[1:]
-add = ShardWriter.add
-
-def kill(self, *batch):
-    add(self, *batch)
-    if len(list(Path(folder).glob("shard-*"))) == int(shards):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-ShardWriter.add = kill
-build_corpus(source, folder, tokenizer=Tokenizer.open(Path(tokenizer)), shard_bytes=700)
-"""
-
-
-def test_resume_after_a_kill_in_the_middle_of_a_shard(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
-    wordpiece.save(tmp_path / "tokenizer")
-    cut, whole = tmp_path / "cut", tmp_path / "whole"
-    for shards in (0, 2, 5):
-        call = [sys.executable, "-c", PROGRAM, str(source), str(cut), str(tmp_path / "tokenizer"), str(shards)]
-        assert subprocess.run(call, check=False).returncode == -signal.SIGKILL
-        assert len(list(cut.glob("shard-*"))) == shards
-        assert len(list(cut.glob(".shard-*.partial"))) == 1
-    report = build_corpus(source, cut, tokenizer=wordpiece, shard_bytes=SMALL)
-    assert report.resumed.documents > 0
-    build_corpus(source, whole, tokenizer=wordpiece, shard_bytes=SMALL)
-    assert contents(cut) == contents(whole)
-    assert sorted(os.listdir(cut)) == sorted(os.listdir(whole))
-
-
 def test_a_second_call_does_nothing(
     source: Path, wordpiece: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,64 +151,6 @@ def test_a_second_call_does_nothing(
     moved = source.rename(tmp_path / "moved.txt")
     again = build_corpus(moved, tmp_path / "out", tokenizer=wordpiece, shard_bytes=SMALL)
     assert again.counts == again.resumed == first.counts and again.json()["tokens_per_second"] == 0
-
-
-def test_damaged_shards_are_rebuilt(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL)
-    good = contents(folder)
-    with (folder / "shard-000002" / "tokens.bin").open("ab") as file:
-        file.write(b"more")
-    report = build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL)
-    assert 0 < report.resumed.documents < 40
-    assert contents(folder) == good
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "shard-000002/tokens.bin",
-        "shard-000002/sentences.npy",
-        "shard-000002/documents.npy",
-        "shard-000002/shard.json",
-        "tokenizer/tokenizer.json",
-    ],
-)
-@pytest.mark.parametrize("finished", [True, False])
-def test_a_flipped_bit_is_reported_and_its_shard_is_rebuilt(
-    name: str, finished: bool, source: Path, wordpiece: Tokenizer, tmp_path: Path
-) -> None:
-    folder = tmp_path / "out"
-    build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL)
-    good = contents(folder)
-    if not finished:
-        shutil.rmtree(folder)
-        with pytest.raises(Stop):
-            build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL, on_progress=stop_after(4, folder))
-    content = bytearray((folder / name).read_bytes())
-    index = content.index(b'"documents"') + 13 if name.endswith("shard.json") else len(content) // 2
-    content[index] ^= 1  # in a shard record this changes a digit
-    (folder / name).write_bytes(content)
-    damaged: list[str] = []
-    build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL, on_damaged=damaged.append)
-    assert contents(folder) == good
-    if finished or "tokenizer" not in name:  # an unfinished build rewrites its tokenizer
-        assert len(damaged) == 1 and str(folder / name) in damaged[0]
-
-
-def test_damaged_manifest_is_reported_and_no_file_is_lost(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL)
-    good = contents(folder)
-    path = folder / "regard.json"
-    path.write_bytes(good["regard.json"].replace(b'"bytes": ', b'"bytes": 1', 1))
-    with pytest.raises(InputError, match=r"regard\.json.*restart"):
-        build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL)
-    assert {name: data for name, data in contents(folder).items() if name != "regard.json"} == {
-        name: data for name, data in good.items() if name != "regard.json"
-    }
-    build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL, restart=True)
-    assert contents(folder) == good
 
 
 def test_resuming_with_other_settings_is_rejected(
@@ -337,32 +238,6 @@ def test_foreign_files_in_a_corpus_survive_a_restart(source: Path, wordpiece: To
     build_corpus(source, tmp_path / "f", tokenizer=wordpiece, restart=True)
     assert [path.read_text() for path in mine] == ["mine", "mine"]
     Corpus.open(tmp_path / "f")
-
-
-def test_concurrent_builds_are_rejected(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
-    def build_concurrently(progress: CorpusProgress) -> None:
-        with pytest.raises(InputError, match=f"in use by process {os.getpid()}"):
-            build_corpus(source, tmp_path / "out", tokenizer=wordpiece)
-
-    build_corpus(source, tmp_path / "out", tokenizer=wordpiece, on_progress=build_concurrently)
-
-
-def test_full_disk_is_reported(
-    source: Path, wordpiece: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add = module.ShardWriter.add
-
-    def full(*batch: Any) -> None:
-        add(*batch)
-        if len(list((tmp_path / "out").glob("shard-*"))) == 2:
-            raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module.ShardWriter, "add", full)
-        with pytest.raises(RegardError, match="the disk is full"):
-            build_corpus(source, tmp_path / "out", tokenizer=wordpiece, shard_bytes=SMALL)
-    report = build_corpus(source, tmp_path / "out", tokenizer=wordpiece, shard_bytes=SMALL)
-    assert report.resumed.documents > 0 and report.counts.documents == 40
 
 
 def test_large_vocabularies_use_32_bit_ids(

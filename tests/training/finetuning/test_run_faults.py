@@ -15,7 +15,7 @@ from regard.files.disk import finish_save
 from regard.tasks.fine_tuned_model import load_fine_tuned, save_fine_tuned
 from tests.faults import CODES, DiskFaults
 
-STRIDE = 7  # every seventh operation, to save time; tests/test_disk_faults.py covers all operations of a save
+STRIDE = 7  # every seventh operation, to save time; tests/test_durable_folders.py covers all operations of a save
 QUICK = (
     "--set",
     "training.num_epochs=1",

@@ -1,0 +1,112 @@
+"""What a file format declares: the keys of config.json and the names of tensors, for each family of models.
+
+Each module of `regard.checkpoints.formats` declares those of the family of its name, for transformers (`FORMAT`) and
+for the architectures of GGUF files (`GGUF`). A family without a module has Regard's own format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import Any
+
+Table = Mapping[str, str | tuple[str, ...]]
+NOTHING = "(?!)"  # a pattern that matches no name
+
+
+def same_tensor(name: str, tensor: Any) -> Any:
+    return tensor
+
+
+@dataclass(frozen=True)
+class TensorNames:
+    """Regard's parameter names and their names in transformers' files.
+
+    `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
+    (ours, theirs) to the names inside one layer. `output_heads` are optional. `copies` names tensors that a file may
+    store twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of
+    matrices that the file stores transposed, `squeezed` those of tensors (1, T, W) that it stores without dimensions of
+    size 1; `convert(name, tensor)` undoes another convention of the file for one of its tensors; `shared` matches names
+    in `output_heads` that fine-tuned models have too. Several names of theirs are parts of one tensor of ours, of equal
+    size unless `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for weight or bias, `{base}` for
+    the prefix.
+    """
+
+    prefix: str = ""
+    base: Table = field(default_factory=dict)
+    layers: Mapping[tuple[str, str], Table] = field(default_factory=dict)
+    output_heads: Mapping[str, Table] = field(default_factory=dict)
+    copies: Mapping[str, str] = field(default_factory=dict)
+    buffers: str = NOTHING
+    transposed: str = NOTHING
+    squeezed: str = NOTHING
+    convert: Callable[[str, Any], Any] = same_tensor
+    shared: str = NOTHING
+    qkv_sizes: tuple[int, int, int] | None = None
+
+
+def qkv(before: str, names: tuple[str, str, str], after: str = ".{p}") -> tuple[str, ...]:
+    """Return the names of the three projections that Regard stores as one matrix."""
+    return tuple(f"{before}{name}{after}" for name in names)
+
+
+def prefixed(table: Table, ours: str, theirs: str) -> dict[str, str | tuple[str, ...]]:
+    """Return a table of names with prefixes, for layers that the files of a family do not number as Regard does."""
+    return {
+        ours + name: theirs + other if isinstance(other, str) else tuple(theirs + one for one in other)
+        for name, other in table.items()
+    }
+
+
+def _unchanged(*_: Any) -> None:
+    """Leave the fields as they are."""
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """The file format of a family in transformers: config.json keys by field name, required values and tensor names.
+
+    A dot in a key leads into a section: "text_config.hidden_size".
+    `read(fields, document)` completes the fields read from config.json; `write(document, fields)` completes a new one.
+    `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification. `task_heads` maps
+    the classes to the names of the head's layers. A task on one vector per text whose class is missing is stored as
+    SequenceClassification; a task on tokens whose class is missing has one layer.
+    """
+
+    keys: Mapping[str, str]
+    architecture: Callable[[Collection[str]], str]  # output heads -> transformers' class name
+    tensor_names: Callable[[Any], TensorNames]  # config -> names
+    fixed: Mapping[str, object] = field(default_factory=dict)  # keys that must have these values if they are present
+    optional: tuple[str, ...] = ()  # sizes that a file may leave out
+    read: Callable[[dict[str, Any], Mapping[str, object]], None] = _unchanged
+    write: Callable[[dict[str, Any], Mapping[str, Any]], None] = _unchanged
+    class_prefix: str = ""
+    model_type: str = ""  # in config.json; "" if it is the name of the family
+    task_heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@cache
+def format_modules() -> frozenset[str]:
+    """Return the names of the modules that declare formats."""
+    from regard.checkpoints import formats
+
+    return frozenset(module.name for module in iter_modules(formats.__path__))
+
+
+def _module(family: str) -> ModuleType | None:
+    name = family.replace("-", "_")
+    return import_module(f"regard.checkpoints.formats.{name}") if name in format_modules() else None
+
+
+def format_of(family: str) -> FileFormat | None:
+    """Return the format of a family's files in transformers; None: it has Regard's own."""
+    return getattr(_module(family), "FORMAT", None)
+
+
+def gguf_formats(family: str) -> Mapping[str, FileFormat]:
+    """Return the formats of a family's GGUF files by the name of their architecture."""
+    return getattr(_module(family), "GGUF", {})

@@ -1,0 +1,95 @@
+"""The files of a BART: keys of config.json and names of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from regard.checkpoints.file_format import FileFormat, Table, TensorNames, qkv
+
+ENCODER_LAYER: Table = {
+    "attention.project.{p}": qkv("self_attn.", ("q_proj", "k_proj", "v_proj")),
+    "attention.output.{p}": "self_attn.out_proj.{p}",
+    "attention_residual.norm.{p}": "self_attn_layer_norm.{p}",
+    "ffn.inner.{p}": "fc1.{p}",
+    "ffn.outer.{p}": "fc2.{p}",
+    "ffn_residual.norm.{p}": "final_layer_norm.{p}",
+}
+
+DECODER_LAYER: Table = {
+    **ENCODER_LAYER,
+    "cross.project.query.{p}": "encoder_attn.q_proj.{p}",
+    "cross.project.key.{p}": "encoder_attn.k_proj.{p}",
+    "cross.project.value.{p}": "encoder_attn.v_proj.{p}",
+    "cross.output.{p}": "encoder_attn.out_proj.{p}",
+    "cross_residual.norm.{p}": "encoder_attn_layer_norm.{p}",
+}
+LAYERS: Mapping[tuple[str, str], Table] = {
+    ("encoder.layers", "encoder.layers"): ENCODER_LAYER,
+    ("decoder.layers", "decoder.layers"): DECODER_LAYER,
+}
+HEADS: Mapping[str, Table] = {"final_logits_bias": {"final_logits_bias": "final_logits_bias"}}
+COPIES = (
+    "lm_head.weight",
+    *(f"{prefix}{side}.embed_tokens.weight" for prefix in ("", "model.") for side in ("encoder", "decoder")),
+)
+
+
+def tensor_names(config: Any) -> TensorNames:
+    base: dict[str, str] = {"embedding.tokens.weight": "shared.weight"}
+    for ours, theirs in (("embedding", "encoder"), ("target_embedding", "decoder")):
+        base[f"{ours}.positions.weight"] = f"{theirs}.embed_positions.weight"
+        base[f"{ours}.norm.{{p}}"] = f"{theirs}.layernorm_embedding.{{p}}"
+    if config.norm_first:
+        base |= {f"{stack}.norm.{{p}}": f"{stack}.layer_norm.{{p}}" for stack in ("encoder", "decoder")}
+    return TensorNames("model.", base, LAYERS, HEADS, copies=dict.fromkeys(COPIES, "{base}shared.weight"))
+
+
+KEYS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "encoder_layers",
+    "num_decoder_layers": "decoder_layers",
+    "num_attention_heads": "encoder_attention_heads",
+    "decoder_attention_heads": "decoder_attention_heads",
+    "intermediate_size": "encoder_ffn_dim",
+    "decoder_ffn_dim": "decoder_ffn_dim",
+    "max_position_embeddings": "max_position_embeddings",
+    "hidden_act": "activation_function",
+    "scale_embedding": "scale_embedding",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "activation_dropout": "activation_dropout",
+    "pad_token_id": "pad_token_id",
+    "bos_token_id": "bos_token_id",
+    "eos_token_id": "eos_token_id",
+    "decoder_start_token_id": "decoder_start_token_id",
+    "forced_bos_token_id": "forced_bos_token_id",
+}
+FIXED = {"tie_word_embeddings": True, "is_decoder": False}
+
+
+def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
+    for ours, default in (
+        ("num_decoder_layers", "num_hidden_layers"),
+        ("decoder_attention_heads", "num_attention_heads"),
+        ("decoder_ffn_dim", "intermediate_size"),
+    ):
+        fields.setdefault(ours, fields[default])
+    for name in ("dropout", "attention_dropout", "activation_dropout"):  # files may have 0 for 0.0
+        fields[name] = float(fields[name]) if type(fields.get(name)) is int else fields.get(name, 0.0)
+
+
+def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    document["is_encoder_decoder"] = True
+
+
+FORMAT = FileFormat(
+    KEYS,
+    lambda output_heads: "BartForConditionalGeneration",
+    tensor_names,
+    FIXED,
+    read=read,
+    write=write,
+    class_prefix="Bart",
+)

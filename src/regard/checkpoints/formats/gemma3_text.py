@@ -1,0 +1,50 @@
+"""The files of a Gemma 3: keys of config.json and names of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from regard.checkpoints.formats import gemma2, llama
+from regard.errors import InputError
+
+
+def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
+    """Read the rotary positions of both kinds of layers in the format of transformers 5 or in that of 4."""
+    ropes = document.get("rope_parameters")
+    if isinstance(ropes, dict) and any(isinstance(rope, dict) for rope in ropes.values()):
+        local = ropes.get(gemma2.TYPES[False]) or {}
+        if not isinstance(local, dict) or local.get("rope_type", "default") != "default":
+            raise InputError(f"the rotary positions of local layers cannot be scaled, got {str(local)[:200]}")
+        if local.get("rope_theta") is not None:
+            fields["rope_local_base_freq"] = local["rope_theta"]
+        document = {**document, "rope_parameters": ropes.get(gemma2.TYPES[True])}
+    gemma2.read(fields, document)
+
+
+def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    gemma2.write(document, fields)
+    local = {"rope_type": "default", "rope_theta": fields["rope_local_base_freq"]}
+    document["rope_parameters"] = {
+        gemma2.TYPES[True]: document["rope_parameters"],
+        gemma2.TYPES[False]: local,
+    }
+    if fields["tie_word_embeddings"]:
+        document["architectures"] = ["Gemma3ForCausalLM"]
+
+
+KEYS = gemma2.KEYS | {name: name for name in ("sliding_window_pattern", "rope_local_base_freq")}
+FORMAT = replace(
+    llama.file_format(
+        "Gemma3Text",
+        KEYS,
+        tensor_names=gemma2.tensor_names,
+        read=read,
+        write=write,
+        fixed={"attn_logit_softcapping": None},
+        model_type="gemma3_text",
+    ),
+    architecture=lambda output_heads: "Gemma3ForCausalLM" if output_heads else "Gemma3TextModel",
+    task_heads={"SequenceClassification": {"output": "score"}},
+)
