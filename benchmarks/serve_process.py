@@ -22,7 +22,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
@@ -83,6 +83,7 @@ class ServerProcess:
         lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}"]
         lines += ["Connection: close"] if close else []
         lines += [f"Authorization: Bearer {self.token}"] if self.token else []
+        lines += [f"X-Regard-Tab: {tab}"] if tab else []
         lines += [f"Content-Type: {content_type}", f"Content-Length: {len(body)}", *headers.splitlines(), "", ""]
         return "\r\n".join(lines).encode("latin-1", "replace") + body
 
@@ -129,12 +130,19 @@ class ServerProcess:
 
 @contextlib.contextmanager
 def start_server(
-    models: Sequence[str], *options: str, token: str = "", env: dict[str, str] | None = None, wait: bool = True
+    models: Sequence[str],
+    *options: str,
+    door: Literal["serve", "studio"] = "serve",
+    token: str = "",
+    env: dict[str, str] | None = None,
+    wait: bool = True,
 ) -> Iterator[ServerProcess]:
-    """`regard serve` with these models on a free port of 127.0.0.1, ended with SIGTERM at the end of the block."""
+    """`regard serve` or `regard studio` with these models on a free port of 127.0.0.1, ended with SIGTERM at the end of
+    the block."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        command = [sys.executable, "-m", "regard", "serve", *models, "--port", "0", *options]
+        named = models if door == "serve" else [word for name in models for word in ("--model", name)]
+        command = [sys.executable, "-m", "regard", door, *named, "--port", "0", *options]
         if token:
             (Path(folder) / "keys").write_text(f"{token}\n")
             command += ["--api-key-file", str(Path(folder) / "keys")]
@@ -145,9 +153,9 @@ def start_server(
             try:
                 assert process.stdout is not None
                 line = process.stdout.readline()
-                found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+                found = re.search(r"http://127\.0\.0\.1:(\d+)(?:/\?token=([\w-]+))?", line)
                 assert found is not None, (line, log.read_text()[-2000:])
-                server = ServerProcess(process, int(found[1]), token, log)
+                server = ServerProcess(process, int(found[1]), token or found[2] or "", log)
                 if wait:
                     server.wait_until_ready()
                 yield server

@@ -23,19 +23,16 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import random
 import re
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from benchmarks.serve_process import ServerProcess, start_server
 from benchmarks.timing import save_results
 
 TEXT = "The animal did not cross the street because it was too tired."
@@ -65,66 +62,6 @@ JSON = "application/json"
 
 
 @dataclass
-class StudioProcess:
-    """A running `regard studio` process."""
-
-    process: subprocess.Popen[str]
-    port: int
-    token: str
-    folder: Path
-
-    @property
-    def memory_mb(self) -> float:
-        """Resident memory in MB."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) / 1024
-
-    @property
-    def cpu_seconds(self) -> float:
-        """CPU time used, in seconds."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def request(
-        self,
-        path: str,
-        body: bytes = b"",
-        *,
-        method: str = "POST",
-        content_type: str = JSON,
-        headers: str = "",
-        tab: str = "",
-    ) -> bytes:
-        """A complete request as bytes; the connection is closed after the response."""
-        lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", "Connection: close"]
-        lines += [f"Authorization: Bearer {self.token}", f"X-Regard-Tab: {tab}", f"Content-Type: {content_type}"]
-        lines += [f"Content-Length: {len(body)}", *headers.splitlines(), "", ""]
-        return "\r\n".join(lines).encode("latin-1", "replace") + body
-
-
-@contextlib.contextmanager
-def start_studio(models: list[str], *options: str, env: dict[str, str] | None = None) -> Iterator[StudioProcess]:
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "regard", "studio", "--port", "0"]
-        command += [*options, *(part for name in models for part in ("--model", name))]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=env) as process:
-            try:
-                assert process.stdout is not None
-                line = process.stdout.readline()
-                found = re.search(r"http://127\.0\.0\.1:(\d+)/(?:\?token=([\w-]+))?", line)
-                assert found is not None, line
-                yield StudioProcess(process, int(found[1]), found[2] or "", Path(folder))
-            finally:
-                process.terminate()
-                try:
-                    process.wait(30)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-
-
-@dataclass
 class Response:
     """The outcome of a request. `status` is 0 if the connection was closed without a response."""
 
@@ -136,7 +73,7 @@ class Response:
 
 
 async def send(
-    studio: StudioProcess, content: bytes, *, disconnect: bool = False, timeout: float = TIMEOUT
+    studio: ServerProcess, content: bytes, *, disconnect: bool = False, timeout: float = TIMEOUT
 ) -> Response:
     """Send bytes on a new connection and read until the studio closes it; `disconnect` closes it at once instead."""
     begin, response = time.perf_counter(), Response()
@@ -169,11 +106,11 @@ def endpoint(name: str, suffix: str = "/view") -> str:
     return f"/api/{name}" if name in ACTIONS else f"/v1/{name}{suffix}"
 
 
-def verb_request(studio: StudioProcess, name: str, arguments: object, *, tab: str = "", suffix: str = "/view") -> bytes:
+def verb_request(studio: ServerProcess, name: str, arguments: object, *, tab: str = "", suffix: str = "/view") -> bytes:
     return studio.request(endpoint(name, suffix), json.dumps(arguments).encode(), tab=tab)
 
 
-async def wait_for_models(studio: StudioProcess) -> list[str]:
+async def wait_for_models(studio: ServerProcess) -> list[str]:
     """Wait until all models are loaded, and return their names."""
     while True:
         response = await send(studio, studio.request("/api/models", method="GET"))
@@ -186,7 +123,7 @@ async def wait_for_models(studio: StudioProcess) -> list[str]:
 # -- malformed requests
 
 
-def malformed_request(studio: StudioProcess, models: list[str], rng: random.Random) -> tuple[str, bytes, bool]:
+def malformed_request(studio: ServerProcess, models: list[str], rng: random.Random) -> tuple[str, bytes, bool]:
     """The kind of a malformed request, its bytes, and whether its client disconnects before the response."""
     kind = rng.choice([*MALFORMED])
     content = MALFORMED[kind](studio, models, rng)
@@ -197,7 +134,7 @@ def _random_bytes(rng: random.Random, max_length: int = 200) -> bytes:
     return rng.randbytes(rng.randint(1, max_length))
 
 
-def _bad_request_line(studio: StudioProcess, models: list[str], rng: random.Random) -> bytes:
+def _bad_request_line(studio: ServerProcess, models: list[str], rng: random.Random) -> bytes:
     lines = [
         _random_bytes(rng) + b"\r\n\r\n",
         b"GET\r\n\r\n",
@@ -213,7 +150,7 @@ def _bad_request_line(studio: StudioProcess, models: list[str], rng: random.Rand
     return rng.choice(lines)
 
 
-def _bad_header(studio: StudioProcess, models: list[str], rng: random.Random) -> bytes:
+def _bad_header(studio: ServerProcess, models: list[str], rng: random.Random) -> bytes:
     extra = [
         b"Content-Length: -5",
         b"Content-Length: 99999999999999999999",
@@ -230,7 +167,7 @@ def _bad_header(studio: StudioProcess, models: list[str], rng: random.Random) ->
     return head + b"Connection: close\r\n" + rng.choice(extra) + b"\r\n\r\n" + b"{}" * 20 + b"\r\n\r\n"
 
 
-def _bad_chunks(studio: StudioProcess, models: list[str], rng: random.Random) -> bytes:
+def _bad_chunks(studio: ServerProcess, models: list[str], rng: random.Random) -> bytes:
     head = (
         f"POST /v1/look/view HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {studio.token}\r\n"
         f"Connection: close\r\nContent-Type: {JSON}\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -242,7 +179,7 @@ def _bad_chunks(studio: StudioProcess, models: list[str], rng: random.Random) ->
     )
 
 
-def _unauthenticated(studio: StudioProcess, models: list[str], rng: random.Random) -> bytes:
+def _unauthenticated(studio: ServerProcess, models: list[str], rng: random.Random) -> bytes:
     body = json.dumps({"text": TEXT}).encode() * rng.choice([1, 1, 1, 20_000])
     path = rng.choice(["/", "/?token=" + "x" * 43, "/api/models", "/v1/look/view", "/static/x", "/api/train"])
     method, host = rng.choice(["GET", "POST", "PUT", "OPTIONS"]), rng.choice(["127.0.0.1", "evil.example"])
@@ -252,7 +189,7 @@ def _unauthenticated(studio: StudioProcess, models: list[str], rng: random.Rando
     return (head + credentials + f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n").encode("latin-1") + body
 
 
-def _bad_json(studio: StudioProcess, models: list[str], rng: random.Random) -> bytes:
+def _bad_json(studio: ServerProcess, models: list[str], rng: random.Random) -> bytes:
     bodies = [
         b"{",
         b"",
@@ -269,7 +206,7 @@ def _bad_json(studio: StudioProcess, models: list[str], rng: random.Random) -> b
     return studio.request(endpoint(rng.choice([*VALID])), rng.choice(bodies))
 
 
-def _too_large(studio: StudioProcess, models: list[str], rng: random.Random) -> bytes:
+def _too_large(studio: ServerProcess, models: list[str], rng: random.Random) -> bytes:
     name = rng.choice(["look", "map", "image"])
     size = rng.randint(1_000_001, 3_000_000) + (12_000_000 if name == "image" and rng.random() < 0.1 else 0)
     return studio.request(endpoint(name), b'"' + b"a" * size + b'"')
@@ -298,7 +235,7 @@ def _odd_value(rng: random.Random) -> object:
     return rng.choice(values)()
 
 
-def _bad_arguments(studio: StudioProcess, models: list[str], rng: random.Random) -> bytes:
+def _bad_arguments(studio: ServerProcess, models: list[str], rng: random.Random) -> bytes:
     name = rng.choice([*VALID])
     arguments: dict[str, object] = {"model": rng.choice(models), **VALID[name]}
     for key in rng.sample([*arguments], k=rng.randint(1, len(arguments))):
@@ -311,14 +248,14 @@ def _bad_arguments(studio: StudioProcess, models: list[str], rng: random.Random)
     return verb_request(studio, name, arguments, tab=str(rng.randint(0, 40)), suffix=suffix)
 
 
-def _bad_path(studio: StudioProcess, models: list[str], rng: random.Random) -> bytes:
+def _bad_path(studio: ServerProcess, models: list[str], rng: random.Random) -> bytes:
     path = rng.choice(
         ["/%00", "/..%2f..%2fetc/passwd", "//", "/api/", "/api/%ff%fe", "/v1/look/x", "/v1/a/b/c", "/?a=b"]
     )
     return studio.request(path, b"{}", method=rng.choice(["GET", "POST", "DELETE", "HEAD", "BREW"]))
 
 
-def _bad_content_type(studio: StudioProcess, models: list[str], rng: random.Random) -> bytes:
+def _bad_content_type(studio: ServerProcess, models: list[str], rng: random.Random) -> bytes:
     return studio.request(
         "/v1/look/view",
         json.dumps({"text": TEXT}).encode(),
@@ -326,12 +263,12 @@ def _bad_content_type(studio: StudioProcess, models: list[str], rng: random.Rand
     )
 
 
-def _truncated(studio: StudioProcess, models: list[str], rng: random.Random) -> bytes:
+def _truncated(studio: ServerProcess, models: list[str], rng: random.Random) -> bytes:
     whole = verb_request(studio, "look", {"model": rng.choice(models), "text": TEXT})
     return whole[: rng.randint(1, len(whole))]
 
 
-MALFORMED: dict[str, Callable[[StudioProcess, list[str], random.Random], bytes]] = {
+MALFORMED: dict[str, Callable[[ServerProcess, list[str], random.Random], bytes]] = {
     "bad request line": _bad_request_line,
     "bad header": _bad_header,
     "bad chunks": _bad_chunks,
@@ -345,7 +282,7 @@ MALFORMED: dict[str, Callable[[StudioProcess, list[str], random.Random], bytes]]
 }
 
 
-async def fuzz(studio: StudioProcess, models: list[str], requests: int) -> dict[str, Any]:
+async def fuzz(studio: ServerProcess, models: list[str], requests: int) -> dict[str, Any]:
     for _ in range(2):
         for name, arguments in VALID.items():
             for model in models:
@@ -431,7 +368,7 @@ def _percentile_ms(seconds: list[float], quantile: float) -> float | None:
     return round(1000 * ordered[min(len(ordered) - 1, int(quantile * len(ordered)))], 1) if ordered else None
 
 
-async def overload(studio: StudioProcess, model: str, seconds: float) -> dict[str, Any]:
+async def overload(studio: ServerProcess, model: str, seconds: float) -> dict[str, Any]:
     def content(number: int) -> bytes:
         return verb_request(studio, "senses", {"model": model, **VALID["senses"]}, tab=str(number % 50))
 
@@ -474,7 +411,7 @@ async def overload(studio: StudioProcess, model: str, seconds: float) -> dict[st
 # -- slow clients
 
 
-async def slow_clients(studio: StudioProcess, model: str) -> dict[str, Any]:
+async def slow_clients(studio: ServerProcess, model: str) -> dict[str, Any]:
     whole = verb_request(studio, "look", {"model": model, "text": TEXT})
     head, _, body = whole.partition(b"\r\n\r\n")
 
@@ -525,7 +462,7 @@ async def slow_clients(studio: StudioProcess, model: str) -> dict[str, Any]:
     return {**results, "question after 20 that left": await disconnecting_clients()}
 
 
-async def measure(options: argparse.Namespace, studio: StudioProcess) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+async def measure(options: argparse.Namespace, studio: ServerProcess) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     models = await wait_for_models(studio)
     if "slow" in options.only:
         yield "slow", await slow_clients(studio, models[0])
@@ -552,7 +489,7 @@ async def main() -> None:
         if options.save:
             print(save_results("studio_threads", results["threads"]), file=sys.stderr)
     if {*options.only} - {"threads"}:
-        with start_studio(options.model) as studio:
+        with start_server(options.model, door="studio") as studio:
             results |= {name: result async for name, result in measure(options, studio)}
     print(json.dumps(results, indent=1, ensure_ascii=False))
     if options.save and {*results} - {"threads"}:

@@ -15,7 +15,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.studio_load import StudioProcess, send, start_studio, verb_request, wait_for_models
+from benchmarks.serve_process import ServerProcess, start_server
+from benchmarks.studio_load import send, verb_request, wait_for_models
 
 SOURCE = "Ich muss auf den Markt gehen."
 TEXT = "The animal did not cross the street because it was too tired."
@@ -34,8 +35,8 @@ async def compare_threads(*, rounds: int) -> dict[str, Any]:
     env = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     models = [str(arguments["model"]) for _, arguments in REQUESTS]
     with (
-        start_studio(models, "--threads", str(cores), env=env) as many,
-        start_studio(models, "--threads", "0", env=env) as automatic,
+        start_server(models, "--threads", str(cores), door="studio", env=env) as many,
+        start_server(models, "--threads", "0", door="studio", env=env) as automatic,
     ):
         studios = {"all threads": many, "default": automatic}
         for studio in studios.values():
@@ -69,7 +70,7 @@ def summarize(measured: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
     return {**rounded, "all threads / default": ratios}
 
 
-async def at_once(studio: StudioProcess, requests: list[tuple[str, dict[str, Any]]]) -> tuple[float, float]:
+async def at_once(studio: ServerProcess, requests: list[tuple[str, dict[str, Any]]]) -> tuple[float, float]:
     """The time until all requests, sent at once from as many tabs, are answered, and the studio's CPU time for them."""
     begin, used = time.perf_counter(), studio.cpu_seconds
     responses = await asyncio.gather(

@@ -12,22 +12,18 @@ import argparse
 import io
 import re
 import shutil
+import subprocess
 import sys
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
-from urllib.parse import urlencode
+from typing import Any, Literal
+from urllib.parse import urlencode, urljoin
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from regard.inference.model_summary import ModelCapability
 from regard.known import builtin_names
-from regard.server.http.token_auth import generate_token
-from regard.server.studio.app import create_app
-from regard.server.studio.model_registry import ModelCapability, ModelRegistry
-from regard.server.studio.serve import HOST, create_server, listen
-from regard.server.studio.studio import Studio
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, LISTED = ROOT / "docs", ROOT / "web" / "src" / "views" / "index.ts"
@@ -112,29 +108,44 @@ def main() -> None:
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         sys.exit("error: Chromium is not installed (Debian: apt-get install chromium)")
-    registry = ModelRegistry(list(dict.fromkeys([*builtin_names(), *options.model])))
-    registry.start().join()
-    if failed := [entry.error for entry in registry.entries.values() if entry.state != "ready"]:
-        sys.exit(f"error: {failed[0]}")
-    with listen(0) as taken, sync_playwright() as playwright:
-        token = generate_token()
-        server = create_server(create_app(Studio(registry), token=token))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]})
-        thread.start()
+    names = dict.fromkeys([*builtin_names(), *options.model])
+    models = [word for name in names for word in ("--model", name)]
+    command = [sys.executable, "-m", "regard", "studio", "--port", "0", *models]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as studio,
+        sync_playwright() as playwright,
+    ):
+        assert studio.stdout is not None
+        address = re.search(r"http://\S+", studio.stdout.readline())
+        assert address is not None
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         try:
+            states = load_models(browser, address[0])
             for name in options.names or PICTURES:
                 shot, path = PICTURES[name], options.output / f"studio-{name}.png"
-                names = (one.name for one in registry.states() if shot.needs in (None, *(one.capabilities or ())))
-                model = next(names, None)
+                able = (one["name"] for one in states if shot.needs in (None, *(one["capabilities"] or ())))
+                model = next(able, None)
                 if model is None:
                     print(f"{path}: skipped; it needs --model DIR of a model for {shot.needs!r}")
                     continue
-                take(browser, f"http://{HOST}:{taken.getsockname()[1]}/?token={token}", shot, model, path)
+                take(browser, address[0], shot, model, path)
         finally:
             browser.close()
-            server.should_exit = True
-            thread.join()
+            studio.terminate()
+
+
+def load_models(browser: Browser, address: str) -> list[dict[str, Any]]:
+    """The models of the studio once it knows all of them."""
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(address)
+        while True:
+            states: list[dict[str, Any]] = page.request.get(urljoin(address, "/api/models")).json()["models"]
+            if failed := [state["error"] for state in states if state["state"] == "failed"]:
+                sys.exit(f"error: {failed[0]}")
+            if all(state["state"] == "ready" for state in states):
+                return states
+            page.wait_for_timeout(200)
 
 
 def views() -> set[str]:

@@ -1,7 +1,10 @@
 """A process that works for this one: how it is started, what is sent and received, how it ends, and how it died.
 
 A worker is a program of its own (`python -m MODULE`), so a script of the user is not run a second time. Messages are
-pickled, and only those of a worker that this process has started, over its own pipes, are unpickled.
+pickled, and only those of a worker that this process has started, over its own pipes, are unpickled. The processes of
+served models start and end in the same way (`start_process`, `describe_exit`), but have frames of plain values on a
+socket, because they also read what clients sent. Files and templates of strangers are tested by programs that import
+nothing of Regard (`text/guard.py`), which need none of this.
 """
 
 from __future__ import annotations
@@ -10,16 +13,21 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from regard.errors import OUT_OF_MEMORY, InputError, RegardError, is_out_of_memory
 
 WAIT = 10.0  # seconds for a worker to end before it is killed
+
+
+class WorkerDied(RegardError):
+    """A worker has ended before it was told to."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +69,20 @@ class WorkerFailure:
 class WorkerProcess:
     """A process that runs `module`.
 
-    `name` and `advice` are for errors: "NAME ended unexpectedly (SIGKILL); ADVICE".
+    `name` and `advice` are for errors: "NAME ended unexpectedly (SIGKILL); ADVICE". `errors` gets its standard error.
     """
 
-    def __init__(self, module: str, *, name: str, advice: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        module: str,
+        *,
+        name: str,
+        advice: str,
+        environment: Mapping[str, str] | None = None,
+        errors: IO[bytes] | None = None,
+    ) -> None:
         self._name, self._advice = name, advice
-        self.process = start_process(module, environment)
+        self.process = start_process(module, environment=environment, stdout=subprocess.PIPE, stderr=errors)
         assert self.process.stdin is not None and self.process.stdout is not None
         self._sender = Connection(os.dup(self.process.stdin.fileno()), readable=False)
         self.receiver = Connection(os.dup(self.process.stdout.fileno()), writable=False)
@@ -92,6 +108,13 @@ class WorkerProcess:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(WAIT)
 
+    def terminate(self, seconds: float) -> None:
+        """Ask the worker to end (SIGTERM), and end it if it has not after some seconds."""
+        self.process.terminate()
+        timer = threading.Timer(seconds, self.process.kill)
+        timer.daemon = True
+        timer.start()
+
     def kill(self) -> None:
         """End the worker now, if it is still running."""
         self._sender.close()
@@ -99,26 +122,33 @@ class WorkerProcess:
         self.process.kill()
         self.process.wait()
 
-    def _died(self) -> RegardError:
+    def _died(self) -> WorkerDied:
         try:
             code = self.process.wait(WAIT)
         except subprocess.TimeoutExpired:
             code = 0
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return RegardError(f"{self._name} ended unexpectedly ({how}); {self._advice}")
+        return WorkerDied(f"{self._name} ended unexpectedly ({describe_exit(code)}); {self._advice}")
 
 
-def start_process(module: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start_process(
+    module: str,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    stdin: int = subprocess.PIPE,
+    stdout: int | None = None,
+    stderr: IO[bytes] | None = None,
+) -> subprocess.Popen[bytes]:
     """Start a worker; `environment` has additional variables. Ctrl-C in a terminal does not reach it."""
     # It imports the same modules as this process, and -P keeps those of the current folder out.
     path = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry))
     try:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [sys.executable, "-P", "-m", module, *arguments],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
             bufsize=0,
-            env={**os.environ, **environment, "PYTHONPATH": path},
+            env={**os.environ, **(environment or {}), "PYTHONPATH": path},
             process_group=0,
         )
     except OSError as error:
@@ -126,6 +156,11 @@ def start_process(module: str, environment: Mapping[str, str]) -> subprocess.Pop
             f"a worker process could not be started ({error.strerror or error}); end other processes, or use fewer "
             "workers or devices"
         ) from error
+
+
+def describe_exit(code: int) -> str:
+    """How a process ended: the name of the signal that ended it, or its exit code."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 def take_pipes() -> tuple[Connection, Connection]:

@@ -384,5 +384,8 @@ def test_a_task_head_that_is_left_out_is_said_once(
     assert "without the task head" in note
     assert ("BertForSequenceClassification" if published else "classify") in note
     assert sum("classifier" in line for line in printed.err.splitlines()) == 1
+    with pytest.warns(UserWarning) as warned:  # in Python as well
+        regard.embed(TEXTS, model=str(folder))
+    assert sum("task head" in str(w.message) or "classifier" in str(w.message) for w in warned) == 1
     assert call("in.txt", "--json", "--restart") == 0
     assert json.loads(capfd.readouterr().out)["notes"] == []

@@ -9,8 +9,8 @@ import pytest
 from regard.checkpoints.packages import packaged_names
 from regard.cli.app import run
 from regard.known import builtin_names
-from regard.server.studio import serve as serving
-from regard.server.studio.serve import listen
+from regard.server import run as serving
+from regard.server.http.listen import listen
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
     monkeypatch.setattr(
         serving,
-        "serve",
-        lambda models, *, port, folder, data, **_: bool(calls.append((models, port, folder, data))),
+        "run_studio",
+        lambda models, *, port, folder, data, **_: calls.append((models, port, folder, data)),
     )
     return calls
 

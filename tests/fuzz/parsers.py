@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 
 from regard.errors import RegardError
 from tests.fuzz.cases import documents, texts
+from tests.server.local import local_registry
 
 MEMORY = 1 << 30  # bytes beyond what is in use after the imports
 SECONDS = 20  # for one case
@@ -316,12 +317,12 @@ def requests(folder: Path) -> Parser:
     """Requests to the studio: any body to any address is answered without an internal error."""
     import asyncio
 
+    from regard.server.app import create_app
     from regard.server.models.client_verbs import http_verbs
-    from regard.server.studio.app import create_app
-    from regard.server.studio.model_registry import ModelRegistry
     from regard.server.studio.studio import Studio
 
-    app = create_app(Studio(ModelRegistry([])), token="token")
+    studio = Studio(local_registry([]))
+    app = create_app(studio.models, studio=studio, token="token")
     valid = {"text": "the film", "text_b": "b", "model": "regard-bert", "top": "5", "layer": "-1", "texts": "a\nb"}
     names = [*sorted(http_verbs()), "none", "%00", "a" * 300]
     headers = [b"application/json", b"application/json; charset=utf-8", b"text/plain", b"", b"\xff"]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from dataclasses import replace
-from multiprocessing.context import SpawnProcess
+from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from regard.lessons import workers
 from regard.lessons.reverse import ReverseEpoch
 from regard.lessons.reverse_comparison import ReverseConfig, ReverseRun, ReverseTask, plan_tasks
 from regard.lessons.workers import train_all
+from regard.worker_process import WorkerProcess
 
 SMALL = ReverseConfig(steps=3, features=5, units=6, train_size=60, test_size=12, epochs=2)
 
@@ -22,7 +22,25 @@ def ignore(*arguments: object) -> None:
     pass
 
 
-def test_the_result_does_not_depend_on_the_number_of_processes() -> None:
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[WorkerProcess]:
+    """The processes that were started."""
+    started: list[WorkerProcess] = []
+    plain = WorkerProcess.__init__
+
+    def start(worker: WorkerProcess, *arguments: Any, **named: Any) -> None:
+        plain(worker, *arguments, **named)
+        started.append(worker)
+
+    monkeypatch.setattr(WorkerProcess, "__init__", start)
+    return started
+
+
+def running(processes: list[WorkerProcess]) -> int:
+    return sum(worker.process.poll() is None for worker in processes)
+
+
+def test_the_result_does_not_depend_on_the_number_of_processes(processes: list[WorkerProcess]) -> None:
     tasks = plan_tasks(SMALL, [])[:2]
     epochs: dict[int, list[tuple[str, int]]] = {}
     ends: dict[int, list[str]] = {}
@@ -40,38 +58,39 @@ def test_the_result_does_not_depend_on_the_number_of_processes() -> None:
     assert sorted(epochs[1]) == sorted(epochs[2]) == sorted((task.name, n) for task in tasks for n in (1, 2))
     assert ends[1] == [task.name for task in tasks]
     assert sorted(ends[2]) == sorted(ends[1])
-    assert multiprocessing.active_children() == []
+    assert len(processes) == 2 and running(processes) == 0
 
 
-def test_an_error_during_training_ends_all_processes() -> None:
+def test_an_error_during_training_ends_all_processes(processes: list[WorkerProcess]) -> None:
     def stop(task: ReverseTask, epoch: ReverseEpoch) -> None:
-        assert len(multiprocessing.active_children()) == 2
+        assert running(processes) == 2
         raise KeyboardInterrupt
 
     tasks = [ReverseTask("none", "luong", replace(SMALL, epochs=10**6))] * 3
     with pytest.raises(KeyboardInterrupt):
         train_all(tasks, jobs=2, on_epoch=stop, on_run=ignore)
-    assert multiprocessing.active_children() == []
+    assert processes and running(processes) == 0
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_ctrl_c_while_a_process_starts_is_not_lost(
-    when: str, default_sigint: None, monkeypatch: pytest.MonkeyPatch
+    when: str, default_sigint: None, processes: list[WorkerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = SpawnProcess.start
+    plain = workers._start_process
 
-    def start(process: SpawnProcess) -> None:
+    def start(task: ReverseTask) -> WorkerProcess:
         if when == "before":
             signal.raise_signal(signal.SIGINT)
-        plain(process)
+        worker = plain(task)
         if when == "after":
             signal.raise_signal(signal.SIGINT)
+        return worker
 
-    monkeypatch.setattr(SpawnProcess, "start", start)
+    monkeypatch.setattr(workers, "_start_process", start)
     tasks = [ReverseTask("none", "luong", replace(SMALL, epochs=10**6))] * 2
     with pytest.raises(KeyboardInterrupt):
         train_all(tasks, jobs=2, on_epoch=lambda task, epoch: pytest.fail("it went on"), on_run=ignore)
-    assert multiprocessing.active_children() == []
+    assert processes and running(processes) == 0
 
 
 def test_an_error_in_a_process_is_raised_in_the_parent() -> None:
@@ -83,13 +102,13 @@ def test_an_error_in_a_process_is_raised_in_the_parent() -> None:
 def test_a_process_that_dies_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = workers._start_process
 
-    def killed(task: ReverseTask) -> object:
-        connection, process = plain(task)
-        process.kill()
-        return connection, process
+    def killed(task: ReverseTask) -> WorkerProcess:
+        worker = plain(task)
+        worker.process.kill()
+        return worker
 
     monkeypatch.setattr(workers, "_start_process", killed)
-    with pytest.raises(RegardError, match=r"ended unexpectedly \(exit code -9\)"):
+    with pytest.raises(RegardError, match=r"ended unexpectedly \(SIGKILL\)"):
         train_all([ReverseTask("none", "luong", SMALL)] * 2, jobs=2, on_epoch=ignore, on_run=ignore)
 
 

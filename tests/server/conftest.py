@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,14 +15,13 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from regard.events import Event
-from regard.render.result import Result
-from regard.server.studio import app as application
-from regard.server.studio.model_registry import ModelRegistry
-from regard.server.studio.serve import HOST, create_server, listen
+from regard.server import app as application
+from regard.server.http.listen import HOST, create_server, listen
+from regard.server.models.registry import ModelRegistry
 from regard.server.studio.studio import Studio
 from tests.conftest import BEARER as BEARER
 from tests.conftest import TOKEN, missing
+from tests.server.local import local_registry
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -33,27 +32,7 @@ AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" 
 
 def create_app(studio: Studio | ModelRegistry, **options: Any) -> Starlette:
     studio = Studio(studio) if isinstance(studio, ModelRegistry) else studio
-    return application.create_app(studio, token=TOKEN, **options)
-
-
-class StubResult(Result):
-    """The result of a verb that a test defines."""
-
-    page_view: ClassVar[str | None] = "test"
-    data: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        return self.data
-
-
-def run_verb_stub(**verbs: Callable[[Studio, Any], Mapping[str, object]]) -> Any:
-    """Returns a `run_verb` for `create_app` that calls these functions instead of the verbs."""
-
-    def run(studio: Studio, name: str, arguments: Mapping[str, object]) -> Generator[Event, None, Result]:
-        yield from ()
-        return StubResult(data=dict(verbs[name](studio, arguments)))
-
-    return run
+    return application.create_app(studio.models, studio=studio, token=TOKEN, **options)
 
 
 @pytest.fixture(scope="session")
@@ -78,8 +57,7 @@ def run_app() -> Iterator[Callable[[Starlette], str]]:
 @pytest.fixture(scope="session")
 def studio(page_built: None, run_app: Callable[[Starlette], str]) -> str:
     """The address of a studio with the built-in model, loaded."""
-    registry = ModelRegistry(["regard-bert"])
-    registry.start().join()
+    registry = local_registry(["regard-bert"])
     return run_app(create_app(registry))
 
 
@@ -100,8 +78,7 @@ def page(browser: Browser) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def registry(folders: dict[str, str]) -> ModelRegistry:
     """The loaded models of the test file's `folders`."""
-    found = ModelRegistry(list(folders.values()))
-    found.start().join()
+    found = local_registry(list(folders.values()))
     return found
 
 

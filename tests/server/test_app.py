@@ -18,12 +18,13 @@ import torch
 from starlette.applications import Starlette
 
 import regard
-from regard.server.studio.app import MAX_BODY_BYTES
-from regard.server.studio.model_registry import ModelRegistry
-from tests.server.conftest import BEARER, create_app, run_verb_stub
+from regard.server.app import PAGE_LIMITS
+from tests.server.conftest import BEARER, create_app
+from tests.server.local import local_registry, run_verb_stub, stub_registry
 
 BERT = ["text-encoder", "masked-lm", "next-sentence", "fine-tuning", "pooling", "segments"]
 MAX_CHARACTERS = 20_000
+MAX_BODY_BYTES = PAGE_LIMITS.max_body_bytes
 
 
 def send_request(
@@ -45,8 +46,7 @@ def send_request(
 
 @pytest.fixture(scope="session")
 def tiny(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> str:
-    registry = ModelRegistry([str(tiny_bert_folder)])
-    registry.start().join()
+    registry = local_registry([str(tiny_bert_folder)])
     return run_app(create_app(registry))
 
 
@@ -182,7 +182,7 @@ def test_an_internal_error_gets_a_response_and_the_server_continues(run_app: Cal
     def broken(studio: object, arguments: object) -> dict[str, object]:
         raise ZeroDivisionError("of course")
 
-    address = run_app(create_app(ModelRegistry([]), run_verb=run_verb_stub(fill=broken)))
+    address = run_app(create_app(stub_registry(run_verb_stub(fill=broken))))
     assert send_request(address, "/v1/fill", {})[:2] == (
         500,
         {"error": "internal error: ZeroDivisionError: of course"},
@@ -210,8 +210,7 @@ def test_a_deleted_model_folder_is_an_error_and_not_a_crash(
 ) -> None:
     stays, gone = tmp_path / "stays", tmp_path / "gone"
     shutil.copytree(tiny_bert_folder, stays)
-    registry = ModelRegistry([str(stays), str(gone)])
-    registry.start().join()
+    registry = local_registry([str(stays), str(gone)])
     address = run_app(create_app(registry))
     shutil.rmtree(stays)
     assert [one["state"] for one in send_request(address, "/api/models")[1]["models"]] == ["ready", "failed"]

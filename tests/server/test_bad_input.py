@@ -23,8 +23,7 @@ from regard.inference.translation.subwords import train_subwords
 from regard.inference.translation.translator import Translator, default_alignment_heads, save_translator
 from regard.models import Vit, VitConfig
 from regard.server.models.client_verbs import http_verbs
-from regard.server.studio.app import ACTIONS
-from regard.server.studio.model_registry import ModelRegistry
+from regard.server.studio.routes import ACTIONS
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
@@ -33,6 +32,7 @@ from regard.training.recipes.translation.recipe import new_model
 from tests.inference.folders import tiny_clip
 from tests.inference.generation.folders import gpt_folder
 from tests.server.conftest import create_app
+from tests.server.local import local_registry
 from tests.server.test_app import send_request as post
 
 VERBS = {
@@ -141,8 +141,7 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def address(folders: dict[str, Path], run_app: Callable[[Starlette], str]) -> str:
-    registry = ModelRegistry([str(folder) for folder in folders.values()])
-    registry.start().join()
+    registry = local_registry([str(folder) for folder in folders.values()])
     assert {one.state for one in registry.states()} == {"ready"}
     return run_app(create_app(registry))
 
@@ -286,8 +285,7 @@ def test_unusual_texts_in_streams(address: str, folders: dict[str, Path], name: 
 def test_deleted_model_folders(folders: dict[str, Path], tmp_path: Path, run_app: Callable[[Starlette], str]) -> None:
     """Loaded models stay usable, others give an error message, and the studio keeps running."""
     here = {kind: Path(shutil.copytree(folder, tmp_path / kind)) for kind, folder in folders.items()}
-    registry = ModelRegistry([*map(str, here.values()), str(tmp_path / "never")])
-    registry.start().join()
+    registry = local_registry([*map(str, here.values()), str(tmp_path / "never")])
     address = run_app(create_app(registry))
     before = {
         (name, kind): send_request(address, name, folder, plain_request(name))[0]

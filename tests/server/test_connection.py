@@ -16,9 +16,9 @@ from starlette.applications import Starlette
 from regard.cancellation import Cancelled, check_cancelled
 from regard.server.http import connection
 from regard.server.http.connection import BodyReader
-from regard.server.studio.model_registry import ModelRegistry
 from regard.server.studio.studio import Studio
-from tests.server.conftest import TOKEN, create_app, run_verb_stub
+from tests.server.conftest import TOKEN, create_app
+from tests.server.local import run_verb_stub, stub_registry
 
 HEAD = "POST /v1/fill HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 SIGNED = f"{HEAD}Authorization: Bearer {TOKEN}\r\n"
@@ -47,8 +47,7 @@ def send(address: str, content: str | bytes) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def studio(run_app: Callable[[Starlette], str]) -> str:
     app = create_app(
-        ModelRegistry([]),
-        run_verb=run_verb_stub(fill=lambda studio, arguments: dict(arguments)),
+        stub_registry(run_verb_stub(fill=lambda studio, arguments: dict(arguments))),
         body_reader=BodyReader(timeout=0.3),
     )
     return run_app(app)
@@ -220,7 +219,7 @@ def _run_waiting(run_app: Callable[[Starlette], str]) -> tuple[str, threading.Ev
                 raise
         return {}
 
-    return run_app(create_app(ModelRegistry([]), run_verb=run_verb_stub(fill=compute))), go_on, left
+    return run_app(create_app(stub_registry(run_verb_stub(fill=compute)))), go_on, left
 
 
 def test_too_many_connections_get_429_with_retry_after(studio: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +249,7 @@ def test_connections_of_one_address_leave_room_for_others(studio: str, monkeypat
 
 def test_request_bodies_share_a_memory_limit(run_app: Callable[[Starlette], str]) -> None:
     run = run_verb_stub(fill=lambda studio, arguments: dict(arguments))
-    address = run_app(create_app(ModelRegistry([]), run_verb=run, body_reader=BodyReader(max_in_flight=1000)))
+    address = run_app(create_app(stub_registry(run), body_reader=BodyReader(max_in_flight=1000)))
     body = json.dumps({"a": "b" * 2000})
     assert send(address, f"{SIGNED}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}")[0] == 429
     body = json.dumps({"a": "b" * 500})
@@ -263,7 +262,7 @@ def test_a_client_that_does_not_read_is_disconnected(
 ) -> None:
     monkeypatch.setattr(connection, "WRITE_SECONDS", 0.3)
     run = run_verb_stub(fill=lambda studio, arguments: {"a": "b" * 50_000_000})
-    address = run_app(create_app(ModelRegistry([]), run_verb=run))
+    address = run_app(create_app(stub_registry(run)))
     with connect(address) as client:
         client.sendall(f"{SIGNED}Content-Length: 2\r\n\r\n{{}}".encode())
         time.sleep(1.0)

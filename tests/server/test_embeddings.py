@@ -17,8 +17,7 @@ import regard
 from regard.errors import InputError
 from regard.events import drain
 from regard.server.models.client_verbs import run_verb
-from regard.server.studio.model_registry import ModelRegistry
-from regard.server.studio.studio import Studio
+from tests.server.local import verb_host
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
@@ -297,4 +296,4 @@ def test_the_view_is_accessible_and_fits_a_narrow_screen(
 )
 def test_invalid_arguments(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        drain(run_verb(Studio(ModelRegistry([])), "map", arguments))
+        drain(run_verb(verb_host("regard-bert"), "map", arguments))

@@ -62,19 +62,47 @@ def message(body: bytes) -> str:
     return str(json.loads(body)["error"])
 
 
-def test_embed_is_answered_while_a_verb_is_held(endless: ServerProcess) -> None:
+@pytest.fixture(scope="module", params=["serve", "studio"])
+def door(
+    request: pytest.FixtureRequest, tiny_bert_folder: Path, page_built: None
+) -> Iterator[tuple[ServerProcess, str]]:
+    """A server for programs, and a studio, each with the name of its model."""
+    studio = request.param == "studio"
+    model = str(tiny_bert_folder) if studio else f"tiny={tiny_bert_folder}"
+    with start_server([model], door=request.param) as started:
+        name = model if studio else "tiny"
+        assert started.ask("/v1/fill", {**FILL, "model": name})[0] == 200  # starts the process for verbs
+        assert started.ask("/embed", {"inputs": TEXTS})[0] == 200
+        yield started, name
+
+
+def test_embed_is_answered_while_a_verb_is_held(door: tuple[ServerProcess, str]) -> None:
     """The process that computes the verb is stopped until another client has its vectors."""
-    serving, verbs = descendants(endless.process.pid)
+    server, name = door
+    before = set(descendants(server.process.pid))
+    (verbs,) = [pid for pid in before if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(b" verbs\0")]
+    assert len(before) == 2
     with ThreadPoolExecutor(1) as pool:
         os.kill(verbs, signal.SIGSTOP)
         try:
-            held = pool.submit(endless.ask, "/v1/fill", FILL)
-            assert endless.ask("/embed", {"inputs": TEXTS})[0] == 200
+            held = pool.submit(server.ask, "/v1/fill", {**FILL, "model": name})
+            assert server.ask("/embed", {"inputs": TEXTS})[0] == 200
             assert not held.done()
         finally:
             os.kill(verbs, signal.SIGCONT)
         assert held.result()[0] == 200
-    assert descendants(endless.process.pid) == [serving, verbs]
+    assert set(descendants(server.process.pid)) == before
+
+
+def test_a_killed_process_is_restarted_and_its_requests_get_503(door: tuple[ServerProcess, str]) -> None:
+    server, _ = door
+    for pid in descendants(server.process.pid):
+        os.kill(pid, signal.SIGKILL)
+    statuses = []
+    while statuses[-1:] != [200]:
+        status, headers, _ = server.ask("/embed", {"inputs": TEXTS})
+        statuses.append(status)
+        assert status == 200 or (status == 503 and "retry-after" in headers)
 
 
 def test_a_verb_ends_with_its_budget_and_its_process_goes_on(endless: ServerProcess) -> None:
@@ -131,7 +159,7 @@ def test_maps_of_a_long_text_are_refused_before_they_are_written(
     monkeypatch.setattr(AttentionRecord, "to_dict", lambda self: pytest.fail("the maps were written"))
     request = {"verb": "look", "arguments": {"text": "a good film", "model": "tiny"}, "form": "document"}
     with pytest.raises(InputError, match="sends at most 200"):
-        drain(job({**request, "seconds": 60.0, "max_items": 10}, threading.Event(), print))
+        drain(job({**request, "seconds": 60.0, "max_items": 10, "paths": {}, "images": None}, threading.Event(), print))
 
 
 @pytest.mark.long

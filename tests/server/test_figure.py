@@ -21,10 +21,10 @@ from starlette.applications import Starlette
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.figure.figure import positional_encoding
-from regard.server.studio.model_registry import ModelRegistry
 from tests.inference.translation.conftest import sentences
 from tests.interpret.conftest import translator
 from tests.server.conftest import create_app, download, expect_url, expect_view, point_at, serious_findings, watched
+from tests.server.local import local_registry
 
 TEXT = "the film was good"
 MINUS = "\u2212"
@@ -51,8 +51,7 @@ def figure_studio(
             else replace(load_model(tiny_bert_folder), name=name)
         )
 
-    registry = ModelRegistry(["tiny-bert", *translators], load=load)
-    registry.start().join()
+    registry = local_registry(["tiny-bert", *translators], load=load)
     return run_app(create_app(registry))
 
 

@@ -17,8 +17,8 @@ from starlette.applications import Starlette
 import regard
 from regard.inference.generation.sampling import Sampling
 from regard.interpret.generation import next_tokens
-from regard.server.studio.model_registry import ModelRegistry
 from tests.inference.generation.folders import chat_folder, gpt_folder, t5_folder
+from tests.server.local import local_registry
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -46,8 +46,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def app(page_built: None, gpt: str, t5: str, chat: str, tiny_bert_folder: Path) -> Starlette:
-    registry = ModelRegistry([str(tiny_bert_folder), gpt, t5, chat])
-    registry.start().join()
+    registry = local_registry([str(tiny_bert_folder), gpt, t5, chat])
     return create_app(registry)
 
 
@@ -96,8 +95,7 @@ def test_the_view_selects_a_model_that_generates(page: Page, studio_address: str
 def test_without_a_model_that_generates(
     page: Page, page_built: None, tiny_bert_folder: Path, run_app: Callable[[Starlette], str]
 ) -> None:
-    registry = ModelRegistry([str(tiny_bert_folder)])
-    registry.start().join()
+    registry = local_registry([str(tiny_bert_folder)])
     page.goto(f"{run_app(create_app(registry))}/#generation")
     expect(page.locator("main")).to_contain_text("None of the studio's models generates text")
     expect(page.locator("main")).to_contain_text("does not generate text")

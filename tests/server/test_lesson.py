@@ -25,9 +25,9 @@ from regard.lessons.course.lesson import (
     RevealedAnswer,
 )
 from regard.render.story import BarChart, Diagram, DiagramArrow, DiagramBox, NumberMatrix, Paragraph, StoryTable
-from regard.server.studio.model_registry import ModelRegistry
-from regard.server.studio.studio import Studio
+from regard.server.models.verb_job import VerbJob
 from tests.server.conftest import create_app, expect_url, resize, serious_findings, watched
+from tests.server.local import stub_registry
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -217,7 +217,7 @@ def small_course(page_built: None, run_app: Callable[[Starlette], str], requeste
     """The address of a studio with the small course; the failing part fails once."""
     failures = {"failing"}
 
-    def run(studio: Studio, name: str, arguments: Mapping[str, Any]) -> Generator[Event, None, Lesson]:
+    def run(host: VerbJob, name: str, arguments: Mapping[str, Any]) -> Generator[Event, None, Lesson]:
         assert name == "lesson"
         if "part" not in arguments:
             return small_lesson([part.model_copy(update=HIDDEN.get(part.kind, {})) for part in PARTS.values()])
@@ -229,7 +229,7 @@ def small_course(page_built: None, run_app: Callable[[Starlette], str], requeste
             raise InputError("this cannot be computed now")
         return small_lesson([PARTS[part]])
 
-    return run_app(create_app(ModelRegistry([]), run_verb=run))
+    return run_app(create_app(stub_registry(run)))
 
 
 def test_parts_load_when_they_come_into_view(

@@ -15,20 +15,20 @@ import pytest
 
 import regard
 from regard.errors import RegardError
+from regard.server.errors import RequestError
 from regard.server.models import process as model_process
 from regard.server.models.process import ModelProcess
-from regard.server.models.served_models import ModelOptions, ServedModels, model_ids
-from regard.server.request_errors import RequestError
+from regard.server.models.registry import ModelOptions, ModelRegistry, model_ids
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from tests.server.coroutines import run_coroutine
 
-OPTIONS = {"threads": 1, "device": "cpu", "precision": None, "max_batch_tokens": 0}
+OPTIONS = {"threads": 1, "device": "cpu", "precision": None, "max_batch_tokens": 0, "local": False}
 
 
 def setup(name: str, path: str) -> dict[str, Any]:
-    return {"name": name, "path": path, "paths": {name: path}, "lane": "serving", **OPTIONS}
+    return {"name": name, "path": path, "lane": "serving", **OPTIONS}
 
 
 def embedding(*texts: str) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def test_an_idle_process_that_has_grown_too_large_is_replaced(
     events: list[str] = []
 
     async def run() -> None:
-        models = ServedModels(
+        models = ModelRegistry(
             [f"tiny={tiny_bert_folder}"],
             ModelOptions(threads=1, device="cpu"),
             stuck_seconds=60,
@@ -159,21 +159,21 @@ def test_an_idle_process_that_has_grown_too_large_is_replaced(
         await models.start()
         try:
             async with asyncio.timeout(60):
-                first = models.processes["tiny"]
+                (first,) = models.serving()
                 monkeypatch.setattr(model_process, "MAX_GROWTH_BYTES", -1)
                 while "model_large" not in events:
                     await asyncio.sleep(0.01)
                 monkeypatch.setattr(model_process, "MAX_GROWTH_BYTES", 1 << 40)
                 while first.state != "closed":
-                    await models.processes["tiny"].call("a", "embed", embedding("a"))
-                assert models.processes["tiny"] is not first
-                verbs = await models.verb_process("tiny")
-                assert await models.verb_process("tiny") is verbs
+                    await models.serving()[0].call("a", "embed", embedding("a"))
+                assert models.serving()[0] is not first
+                verbs = await models.process("tiny", "verbs")
+                assert await models.process("tiny", "verbs") is verbs
                 monkeypatch.setattr(model_process, "MAX_GROWTH_BYTES", -1)
                 while verbs.state != "closed":
                     await asyncio.sleep(0.01)
                 monkeypatch.setattr(model_process, "MAX_GROWTH_BYTES", 1 << 40)
-                assert (await models.verb_process("tiny")).state == "ready"
+                assert (await models.process("tiny", "verbs")).state == "ready"
         finally:
             models.close()
 
@@ -183,11 +183,11 @@ def test_an_idle_process_that_has_grown_too_large_is_replaced(
 
 def test_a_model_that_cannot_be_loaded_is_one_clear_line(tmp_path: Path) -> None:
     async def run() -> None:
-        models = ServedModels([f"lost={tmp_path / 'nothing'}"], ModelOptions(device="cpu"))
+        models = ModelRegistry([f"lost={tmp_path / 'nothing'}"], ModelOptions(device="cpu"))
         try:
             await models.start()
         finally:
-            assert all(process.state == "closed" for process in models.processes.values())
+            assert all(process.state == "closed" for process in models.serving()) and models.serving()
 
     with pytest.raises(RegardError, match="lost cannot be served") as error:
         run_coroutine(run())

@@ -9,8 +9,8 @@ from starlette.applications import Starlette
 
 from regard.errors import InputError
 from regard.inference.load_model import load_model
-from regard.server.studio.model_registry import ModelRegistry
 from tests.server.conftest import create_app
+from tests.server.local import local_registry
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -27,8 +27,7 @@ def test_a_model_that_loads_again_is_shown_as_ready(
             raise InputError("its folder is not there")
         return load_model("regard-bert")
 
-    registry = ModelRegistry(["a-model"], load=load)
-    registry.start().join()
+    registry = local_registry(["a-model"], load=load)
     context = browser.new_context()
     try:
         page = context.new_page()

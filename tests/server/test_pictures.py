@@ -21,8 +21,8 @@ from regard.inference.load_model import load_model
 from regard.interpret.attention.recording import record_attention
 from regard.interpret.images import read_image
 from regard.models import Vit, VitConfig
-from regard.server.studio.model_registry import ModelRegistry
-from regard.server.studio.studio import MAX_IMAGE_BYTES, MAX_IMAGES
+from regard.server.models.images import MAX_IMAGE_BYTES, MAX_IMAGES
+from tests.server.local import local_registry
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
@@ -63,8 +63,7 @@ def cat(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def client(vit: str, tiny_bert_folder: Path) -> TestClient:
-    registry = ModelRegistry([vit, str(tiny_bert_folder)])
-    registry.start().join()
+    registry = local_registry([vit, str(tiny_bert_folder)])
     return TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
 
 
@@ -95,8 +94,7 @@ def test_maps_equal_the_librarys(client: TestClient, vit: str, cat: Path) -> Non
 
 def test_an_uploaded_picture_is_compared_with_texts(cat: Path, tmp_path: Path) -> None:
     clip = str(tiny_clip(tmp_path))
-    registry = ModelRegistry([clip])
-    registry.start().join()
+    registry = local_registry([clip])
     client = TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
     image = send(client, cat.read_bytes(), "my cat.png").json()["image"]
     found = client.post("/v1/similarity", json={"model": clip, "image": image, "texts": ["a cat", "a dog"]}).json()
@@ -110,8 +108,7 @@ def test_texts_about_a_picture_in_the_page(
     page_built: None, browser: Browser, axe: str, run_app: Callable[[Starlette], str], cat: Path, tmp_path: Path
 ) -> None:
     clip = str(tiny_clip(tmp_path))
-    registry = ModelRegistry([clip])
-    registry.start().join()
+    registry = local_registry([clip])
     texts = ["a photo of a cat", "a dog", "<b>nothing</b>"]
     with watched(browser) as page:
         page.goto(f"{run_app(create_app(registry))}/#similarity")
@@ -173,8 +170,7 @@ def test_a_picture_can_be_chosen_and_its_patches_clicked(
     cat: Path,
     tmp_path: Path,
 ) -> None:
-    registry = ModelRegistry([vit, str(tiny_bert_folder)])
-    registry.start().join()
+    registry = local_registry([vit, str(tiny_bert_folder)])
     address = run_app(create_app(registry))
     with watched(browser) as page:
         page.goto(f"{address}/#attention?{urlencode({'model': vit})}")

@@ -1,4 +1,4 @@
-"""The request queue: fairness between tabs, 429 under load, and cancellation when a client disconnects."""
+"""Requests of many tabs: turns between them, 429 under load, and cancellation when a client disconnects."""
 
 from __future__ import annotations
 
@@ -14,24 +14,18 @@ from urllib.parse import urlsplit
 import pytest
 import torch
 from starlette.applications import Starlette
-from torch import nn
 
 import regard
 from regard.cancellation import Cancelled, check_cancelled, should_stop
-from regard.checkpoints.loaded_model import LoadedModel
 from regard.models import Gpt, GptConfig
 from regard.nn.fast.fused_step import supports_fused_step
 from regard.nn.recording import record
 from regard.nn.stack import Stack
-from regard.server.studio.model_registry import ModelRegistry
-from regard.server.studio.request_queue import (
-    RequestQueue,
-    interruptible,
-    use_threads,
-)
-from regard.server.studio.studio import Studio
-from regard.server.studio.studio_verbs import TAB_HEADER
-from tests.server.conftest import BEARER, create_app, run_verb_stub
+from regard.server.http.endpoint import Limits
+from regard.server.http.token_auth import TAB_HEADER
+from regard.server.models.verb_job import VerbJob, interruptible, use_threads
+from tests.server.conftest import BEARER, create_app
+from tests.server.local import LocalProcess, local_registry, run_verb_stub, stub_registry
 
 SOON = 30
 
@@ -70,10 +64,10 @@ class Gate:
 class PendingRequest:
     """A request in progress. `leave` closes its connection, like a closed browser tab."""
 
-    def __init__(self, address: str, name: str, tab: str) -> None:
+    def __init__(self, address: str, name: str, tab: str, model: str = "regard-bert") -> None:
         self.connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=SOON)
-        headers = {**BEARER, "Content-Type": "application/json", TAB_HEADER: tab}
-        self.connection.request("POST", "/v1/fill", json.dumps({"name": name}), headers)
+        headers = {**BEARER, "Content-Type": "application/json", TAB_HEADER.decode(): tab}
+        self.connection.request("POST", "/v1/fill", json.dumps({"name": name, "model": model}), headers)
 
     def answer(self) -> tuple[int, dict[str, str], Any]:
         response = self.connection.getresponse()
@@ -83,21 +77,45 @@ class PendingRequest:
         self.connection.close()
 
 
+class OpenStudio:
+    """A studio whose models wait at a gate."""
+
+    def __init__(self, run_app: Callable[[Starlette], str], total: int, per_tab: int) -> None:
+        self.gate = Gate()
+        self.registry = stub_registry(run_verb_stub(fill=self.gate))
+        limits = Limits(max_concurrent_requests=total, max_client_requests=per_tab)
+        app = create_app(self.registry, limits=limits)
+        self.slots = app.state.shed._slots
+        self.address = run_app(app)
+
+    def waiting(self, tab: str, model: str = "regard-bert") -> int:
+        """How many requests of a tab wait for a model."""
+        entry = self.registry._running.get((model, "verbs"))
+        if entry is None or not entry[1].done():
+            return 0
+        assert isinstance(entry[0], LocalProcess)
+        return len(entry[0].worker._queue._lines.get(f"tab {tab}", ()))
+
+
 @contextmanager
-def open_studio(run_app: Callable[[Starlette], str], **limits: int) -> Iterator[tuple[Gate, str, RequestQueue]]:
-    gate, queue = Gate(), RequestQueue(**limits)
+def open_studio(
+    run_app: Callable[[Starlette], str], *, total: int = 64, per_tab: int = 64
+) -> Iterator[tuple[Gate, str, OpenStudio]]:
+    studio = OpenStudio(run_app, total, per_tab)
     try:
-        yield gate, run_app(create_app(ModelRegistry([]), run_verb=run_verb_stub(fill=gate), queue=queue)), queue
+        yield studio.gate, studio.address, studio
     finally:
-        gate.open.set()
+        studio.gate.open.set()
 
 
 def test_a_disconnected_request_is_not_computed(run_app: Callable[[Starlette], str]) -> None:
-    with open_studio(run_app, max_running=1) as (gate, address, _):
+    with open_studio(run_app) as (gate, address, studio):
         first = PendingRequest(address, "first", "a")
         gate.wait(lambda: gate.begun == ["first"])
         queued, stays = PendingRequest(address, "queued", "b"), PendingRequest(address, "stays", "c")
+        _wait_until(lambda: studio.waiting("b") == studio.waiting("c") == 1)
         queued.leave()
+        _wait_until(lambda: not studio.waiting("b"))
         first.leave()
         gate.wait(lambda: gate.ended == {"first": "left"})  # although nobody has opened the gate
         gate.wait(lambda: "stays" in gate.begun)
@@ -107,14 +125,14 @@ def test_a_disconnected_request_is_not_computed(run_app: Callable[[Starlette], s
 
 
 def test_tabs_take_turns_even_if_one_sends_many_requests(run_app: Callable[[Starlette], str]) -> None:
-    with open_studio(run_app, max_running=1, max_waiting_per_tab=5) as (gate, address, queue):
+    with open_studio(run_app) as (gate, address, studio):
         greedy = [PendingRequest(address, f"a{number}", "a") for number in range(1)]
         gate.wait(lambda: gate.begun == ["a0"])
         for number in range(1, 5):
             greedy.append(PendingRequest(address, f"a{number}", "a"))
-            _wait_until(lambda number=number: len(queue._waiting.get("a", ())) == number)  # type: ignore[misc]
+            _wait_until(lambda number=number: studio.waiting("a") == number)  # type: ignore[misc]
         other_request = PendingRequest(address, "b0", "b")
-        _wait_until(lambda: "b" in queue._waiting)
+        _wait_until(lambda: studio.waiting("b") == 1)
         gate.open.set()
         assert other_request.answer()[0] == 200
         assert [one.answer()[0] for one in greedy] == [200] * 5
@@ -122,34 +140,31 @@ def test_tabs_take_turns_even_if_one_sends_many_requests(run_app: Callable[[Star
 
 
 def test_one_tab_cannot_block_the_others(run_app: Callable[[Starlette], str]) -> None:
-    with open_studio(run_app, max_running=3, max_running_per_tab=2) as (gate, address, queue):
+    """Who waits for a model does not hold up those who use another one."""
+    with open_studio(run_app) as (gate, address, studio):
         pending = [PendingRequest(address, f"a{number}", "a") for number in range(4)]
-        _wait_until(lambda: len(queue._waiting.get("a", ())) == 2)
-        other = PendingRequest(address, "b", "b")
-        gate.wait(lambda: "b" in gate.begun)  # immediately, although two requests of the first tab are waiting
-        assert len(gate.begun) == 3
+        _wait_until(lambda: studio.waiting("a") == 3)
+        other = PendingRequest(address, "b", "b", model="regard-gpt")
+        gate.wait(lambda: "b" in gate.begun)  # immediately, although three requests of the first tab are waiting
+        assert len(gate.begun) == 2
         gate.open.set()
         assert [one.answer()[0] for one in [*pending, other]] == [200] * 5
 
 
 def test_too_many_requests_get_429(run_app: Callable[[Starlette], str]) -> None:
-    with open_studio(run_app, max_running=1, max_running_per_tab=1, max_waiting=3, max_waiting_per_tab=2) as (
-        gate,
-        address,
-        queue,
-    ):
+    with open_studio(run_app, total=4, per_tab=3) as (gate, address, studio):
         pending = [PendingRequest(address, "a0", "a")]
         gate.wait(lambda: gate.begun == ["a0"])
         for number in (1, 2):
             pending.append(PendingRequest(address, f"a{number}", "a"))
-            _wait_until(lambda number=number: len(queue._waiting.get("a", ())) == number)  # type: ignore[misc]
+            _wait_until(lambda number=number: studio.waiting("a") == number)  # type: ignore[misc]
         status, headers, body = PendingRequest(address, "a3", "a").answer()
         assert (status, headers["retry-after"]) == (429, "2")
-        assert body["error"].startswith("the studio is busy: 2 requests of this tab are waiting")
+        assert body["error"].startswith("the server is busy: it holds 3 requests of this client")
         pending.append(PendingRequest(address, "b0", "b"))
-        _wait_until(lambda: "b" in queue._waiting)
+        _wait_until(lambda: studio.waiting("b") == 1)
         status, _, body = PendingRequest(address, "c0", "c").answer()
-        assert (status, body["error"]) == (429, "the studio is busy: 3 requests are waiting. Try again in a moment")
+        assert (status, body["error"]) == (429, "the server is busy: it holds 4 requests. Try again in a moment")
         gate.open.set()
         assert [one.answer()[0] for one in pending] == [200] * 4
         assert PendingRequest(address, "c0", "c").answer()[0] == 200  # and there is capacity again
@@ -157,40 +172,36 @@ def test_too_many_requests_get_429(run_app: Callable[[Starlette], str]) -> None:
 
 def test_many_disconnected_clients_leave_an_empty_queue(run_app: Callable[[Starlette], str]) -> None:
     # Capacity for all of them: some may arrive after the queue was empty once, and must not block the last one.
-    with open_studio(run_app, max_running=2, max_running_per_tab=1, max_waiting=64, max_waiting_per_tab=64) as (
-        gate,
-        address,
-        queue,
-    ):
+    with open_studio(run_app) as (gate, address, studio):
         for turn in range(30):
             PendingRequest(address, f"gone{turn}", f"tab{turn % 3}").leave()
-        _wait_until(lambda: not queue._waiting and not queue._running)
+        _wait_until(lambda: not studio.slots.used and not any(studio.waiting(f"tab{number}") for number in range(3)))
         gate.open.set()
         assert PendingRequest(address, "last", "z").answer()[0] == 200
 
 
 def test_a_model_stops_when_its_client_disconnects(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> None:
     """Many forward passes, as in a scan of heads over texts; only the model itself checks for a disconnect."""
-    registry = ModelRegistry([str(tiny_bert_folder)])
-    registry.start().join()
-    passes, ended = threading.Semaphore(0), threading.Event()
+    passes, ended = threading.Semaphore(0), threading.Semaphore(0)
 
-    def many_passes(studio: Studio, arguments: Any) -> dict[str, object]:
+    def many_passes(host: VerbJob, arguments: Any) -> dict[str, object]:
         try:
-            with studio.models.use(str(tiny_bert_folder)) as (model, _), torch.inference_mode():
+            with host.models.use(str(tiny_bert_folder)) as (model, _), torch.inference_mode():
                 while True:
                     model(torch.tensor([[2, 3]]))
                     passes.release()
         finally:
-            ended.set()
+            ended.release()
 
-    address = run_app(create_app(registry, run_verb=run_verb_stub(fill=many_passes)))
-    pending = PendingRequest(address, "", "a")
-    assert passes.acquire(timeout=SOON) and passes.acquire(timeout=SOON) and not ended.is_set()
-    pending.leave()
-    assert ended.wait(SOON)
-    with registry.use(str(tiny_bert_folder)):
-        pass  # the model is free for others
+    registry = local_registry([str(tiny_bert_folder)], run_verb=run_verb_stub(fill=many_passes))
+    address = run_app(create_app(registry))
+    for _ in range(2):  # the second time shows that the model is free for others
+        pending = PendingRequest(address, "", "a", model=str(tiny_bert_folder))
+        assert passes.acquire(timeout=SOON) and passes.acquire(timeout=SOON) and not ended.acquire(blocking=False)
+        pending.leave()
+        assert ended.acquire(timeout=SOON)
+        while passes.acquire(blocking=False):
+            pass
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:
@@ -238,7 +249,7 @@ def test_threads_of_a_request(
     parameters: int, threads: int, expected: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One for a small model, all for a large one, and never a change for other threads."""
-    monkeypatch.setattr("regard.server.studio.request_queue._available_threads", lambda: 3)
+    monkeypatch.setattr("regard.server.models.verb_job._available_threads", lambda: 3)
     before, found = torch.get_num_threads(), list[int]()
 
     def request() -> None:
@@ -252,26 +263,3 @@ def test_threads_of_a_request(
     use_threads(parameters, threads=threads)  # not in a worker thread
     assert found == [expected or 3] and torch.get_num_threads() == before
     torch.set_num_threads(before)  # MKL has one number for the process
-
-
-def test_a_client_waiting_for_a_model_can_disconnect() -> None:
-    registry = ModelRegistry(["a"], load=lambda name: LoadedModel(name, nn.Identity(), None))
-    registry.start().join(10)
-    left, outcomes = threading.Event(), list[str]()
-    left.set()
-
-    def wait() -> None:
-        should_stop.set(left.is_set)
-        try:
-            with registry.use("a"):
-                outcomes.append("used")
-        except Cancelled:
-            outcomes.append("left")
-
-    with registry.use("a"):
-        thread = threading.Thread(target=wait)
-        thread.start()
-        thread.join(SOON)
-        assert outcomes == ["left"]
-    with registry.use("a"):
-        pass  # and the lock is free

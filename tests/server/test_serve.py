@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -15,7 +16,8 @@ import pytest
 
 from regard.errors import InputError
 from regard.render import bundle
-from regard.server.studio.serve import HOST, listen, serve
+from regard.server.http.listen import HOST, listen
+from regard.server.run import run_studio
 
 
 def test_the_error_for_a_port_in_use_suggests_a_free_one() -> None:
@@ -34,7 +36,7 @@ def test_the_error_for_a_port_in_use_suggests_a_free_one() -> None:
 def test_the_error_for_a_missing_build_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle, "is_built", lambda static: False)
     with pytest.raises(Exception, match=r"python web/build\.py"):
-        serve(["regard-bert"], port=0)
+        run_studio(["regard-bert"], port=0)
 
 
 @pytest.mark.parametrize("when", ["at once", "when the model is there"])
@@ -59,39 +61,42 @@ def test_the_page_is_served_while_the_model_loads_and_ctrl_c_exits_cleanly(page_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("where", ["the line", "the loader", "the loop"])
+@pytest.mark.parametrize("where", ["the line", "the loader", "the server"])
 @pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_before_the_server_runs_exits_cleanly(page_built: None, where: str) -> None:
     command = [sys.executable, "-c", EARLY, where]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split(" http")[0] for line in done.stdout.splitlines()] == [
-        *("The studio is at", f"interrupted at {where}", "The studio has ended.", "False True")
+        *("The studio is at", f"interrupted at {where}", "The studio has ended.", "True")
     ]
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("default_sigint")
-def test_ctrl_c_does_not_wait_for_a_long_request(page_built: None) -> None:
-    command = [sys.executable, "-c", SLOW]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+def test_ctrl_c_does_not_wait_for_a_long_request(page_built: None, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOW)
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-m", "regard", "studio", "--port", "0"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None and process.stderr is not None
         address = re.search(r"(http://127\.0\.0\.1:\d+/)\?token=(\S+)", process.stdout.readline())
         assert address is not None
         request_thread = threading.Thread(target=_ask, args=(f"{address[1]}v1/compare", address[2]), daemon=True)
         request_thread.start()
-        assert process.stdout.readline() == "computing\n"
+        assert process.stderr.readline() == "computing\n"  # in the process of the model
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 0
         assert process.stdout.read() == "The studio has ended.\n"
-        assert process.stderr.read() == ""
+        assert process.stderr.read() == ""  # and that process has ended too
 
 
 EARLY = """
-import asyncio, signal, sys
+import signal, sys
 import uvicorn
-from regard.server.studio.serve import serve
-from regard.server.studio.model_registry import ModelRegistry
+from regard.server.models.registry import ModelRegistry
+from regard.server.run import run_studio
 
 def interrupt(place):
     if place == sys.argv[1]:
@@ -103,27 +108,37 @@ def say(line):
     if "Ctrl-C ends it" in line:
         interrupt("the line")
 
-def loop():
-    interrupt("the loop")
-    return asyncio.new_event_loop()
+async def prepare(registry):
+    interrupt("the loader")
 
-ModelRegistry.start = lambda registry: interrupt("the loader")
-uvicorn.Config.get_loop_factory = lambda config: loop
+startup = uvicorn.Server.startup
+
+async def start(server, sockets=None):
+    interrupt("the server")
+    await startup(server, sockets)
+
+ModelRegistry.prepare, uvicorn.Server.startup = prepare, start
 handler = signal.getsignal(signal.SIGINT)
-busy = serve(["regard-bert"], port=0, on_message=say)
-print(busy, signal.getsignal(signal.SIGINT) is handler)
+run_studio(["regard-bert"], port=0, on_message=say)
+print(signal.getsignal(signal.SIGINT) is handler)
 """
 SLOW = """
-import threading
-from regard.cli.app import run
-from regard.server.studio import app
+import sys
 
-def compare(studio, name, arguments):
-    print("computing", flush=True)
-    threading.Event().wait()
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "regard.server.models.verb_job":
+            sys.meta_path.remove(self)
+            from regard.server.models import client_verbs
+            import threading
 
-app.create_app.__kwdefaults__["run_verb"] = compare
-raise SystemExit(run(["studio", "--port", "0"]))
+            def compare(host, name, arguments):
+                print("computing", file=sys.stderr, flush=True)
+                threading.Event().wait()
+
+            client_verbs.run_verb = compare
+
+sys.meta_path.insert(0, Finder())
 """
 
 

@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, TimeoutError, expect
 from starlette.applications import Starlette
 
-from regard.server.studio.model_registry import ModelRegistry
 from tests.server.conftest import create_app, expect_url, resize, serious_findings, watched
+from tests.server.local import local_registry
 
 # One for every view to open on.
 MODELS = ["regard-bert", "regard-gpt", "regard-de-en", "regard-embed", "regard-spam"]
@@ -36,8 +36,7 @@ ABOVE_THE_FOLD = f"""([pictures, visible, height]) => {{
 
 @pytest.fixture(scope="module")
 def studio_address(page_built: None, run_app: Callable[[Starlette], str]) -> str:
-    registry = ModelRegistry(MODELS)
-    registry.start().join()
+    registry = local_registry(MODELS)
     return run_app(create_app(registry))
 
 

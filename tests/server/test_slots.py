@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from regard.server.errors import ServerBusy
 from regard.server.http.slots import Slots
-from regard.server.studio.request_queue import ServerBusy
 
 
 def test_slots_are_limited_in_all_and_for_each_client() -> None:

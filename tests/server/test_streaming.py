@@ -19,10 +19,10 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from regard.interpret.generation import CandidateRecorder
-from regard.server.studio.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
 from tests.server.conftest import BEARER, create_app
 from tests.server.generations import PROMPT, Gate, generated
+from tests.server.local import local_registry
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,7 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def app(gpt: str, t5: str, tiny_bert_folder: Path) -> Starlette:
-    registry = ModelRegistry([str(tiny_bert_folder), gpt, t5])
-    registry.start().join()
+    registry = local_registry([str(tiny_bert_folder), gpt, t5])
     return create_app(registry)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +11,10 @@ from starlette.applications import Starlette
 
 import regard
 from regard.server.http.api_keys import ApiKeys
-from regard.server.studio.model_registry import ModelRegistry
+from regard.server.models.registry import ModelRegistry
 from regard.server.studio.studio import Studio
 from tests.server.conftest import create_app
+from tests.server.local import local_registry
 from tests.server.test_app import send_request
 
 KEY = "the key of a class"
@@ -22,8 +22,7 @@ KEY = "the key of a class"
 
 @pytest.fixture(scope="module")
 def registry(tiny_bert_folder: Path) -> ModelRegistry:
-    found = ModelRegistry([str(tiny_bert_folder)])
-    found.start().join()
+    found = local_registry([str(tiny_bert_folder)])
     return found
 
 
@@ -48,22 +47,11 @@ def test_vectors_are_those_of_the_library(address: str, tiny_bert_folder: Path) 
     assert "te_embed_success" in send_request(address, "/metrics")[1]
 
 
-def test_the_page_and_programs_take_turns_with_a_model(address: str, registry: ModelRegistry) -> None:
-    (entry,) = registry.entries.values()
-    answers: list[int] = []
-    with entry.lock:  # as a verb of the page holds it
-        thread = threading.Thread(target=lambda: answers.append(send_request(address, "/embed", {"inputs": "a"})[0]))
-        thread.start()
-        thread.join(0.3)
-        assert not answers
-    thread.join(20)
-    assert answers == [200]
-
-
 def test_keys_replace_the_token(registry: ModelRegistry, run_app: Callable[[Starlette], str]) -> None:
-    from regard.server.studio import app
+    from regard.server.app import create_app
 
-    address = run_app(app.create_app(Studio(registry), token="unused", keys=ApiKeys([KEY]), hosts=["*"]))
+    app = create_app(registry, studio=Studio(registry), token="unused", keys=ApiKeys([KEY]), hosts=["*"])
+    address = run_app(app)
     for path in ("/v1/models", "/api/models"):
         assert send_request(address, path)[0] == 401
         assert send_request(address, path, headers={"Authorization": "Bearer unused"})[0] == 401

@@ -25,7 +25,6 @@ from regard.events import drain
 from regard.models import T5, T5Config
 from regard.server.models.client_verbs import run_verb
 from regard.server.studio import training
-from regard.server.studio.model_registry import ModelRegistry
 from regard.server.studio.studio import Studio
 from regard.server.studio.training import TrainingJobs
 from regard.tasks.encoder_with_head import EncoderWithHead
@@ -35,6 +34,7 @@ from regard.tasks.registry import read_examples
 from regard.tasks.task import Task
 from regard.tasks.text_classification import TextClassification
 from regard.tasks.token_classification import TokenClassification
+from tests.server.local import local_registry, verb_host
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
@@ -114,8 +114,7 @@ def test_a_folder_deleted_before_the_first_request(
     answers = []
     for vanishes in (False, True):
         shutil.copytree(folders["toxic"], name, dirs_exist_ok=True)
-        registry = ModelRegistry([name])
-        registry.start().join()
+        registry = local_registry([name])
         if vanishes:
             shutil.rmtree(name)
         client = TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
@@ -126,7 +125,7 @@ def test_a_folder_deleted_before_the_first_request(
 
 def test_rejected_training_requests(page_built: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    client = TestClient(create_app(ModelRegistry([])), base_url="http://127.0.0.1", headers=BEARER)
+    client = TestClient(create_app(local_registry([])), base_url="http://127.0.0.1", headers=BEARER)
     for arguments, error in (
         ({"task": "clasify", "path": "x"}, "did you mean 'classify'"),
         ({"task": "classify"}, "expected labeled examples"),
@@ -157,7 +156,7 @@ def test_translators_and_fine_tuned_models_cannot_be_fine_tuned(
         (folders["toxic"], "is tuned for a task already"),
     ):
         assert message in send_request(client, "train", **order, model=model)["error"]
-    t5 = ModelRegistry(
+    t5 = local_registry(
         ["t5"],
         load=lambda name: LoadedModel(
             name,
@@ -165,7 +164,6 @@ def test_translators_and_fine_tuned_models_cannot_be_fine_tuned(
             None,
         ),
     )
-    t5.start().join()
     with pytest.raises(InputError, match="t5 has no tasks"):
         training.start_training(Studio(t5), {**order, "model": "t5"})
     assert list(tmp_path.iterdir()) == []
@@ -175,8 +173,7 @@ def test_a_model_can_be_trained_on_built_in_examples(
     folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    registry = ModelRegistry([folders["plain"]])
-    registry.start().join()
+    registry = local_registry([folders["plain"]])
     studio = Studio(registry)
     order = {"builtin_examples": True, "model": folders["plain"], "epochs": "2"}
     job = training.start_training(studio, order).job
@@ -188,7 +185,8 @@ def test_a_model_can_be_trained_on_built_in_examples(
     assert status_of(studio).state == "done", status_of(studio).error
     assert sorted(path.name for path in (tmp_path / "trained").iterdir()) == ["messages-classify"]
     request = {"model": "trained/messages-classify", "source": ["thank you"]}
-    (prediction,) = drain(run_verb(studio, "predict", request)).to_dict()["predictions"]
+    host = verb_host("trained/messages-classify")
+    (prediction,) = drain(run_verb(host, "predict", request)).to_dict()["predictions"]
     assert set(prediction["probabilities"]) == {"complaint", "question", "thanks"}
     report = json.loads((tmp_path / "trained" / "messages-classify" / "report.json").read_text("utf-8"))
     assert [report["data"][part]["examples"] for part in ("train", "dev")] == [54, 6]
@@ -197,12 +195,10 @@ def test_a_model_can_be_trained_on_built_in_examples(
 @pytest.mark.slow
 def test_the_built_in_model_learns_the_built_in_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    studio = Studio(ModelRegistry([]))
+    studio = Studio(local_registry([]))
     training.start_training(studio, {"builtin_examples": True})
     studio.training_jobs.wait()
-    loaded = studio.models.entry("trained/messages-classify").loaded
-    assert loaded is not None
-    fine_tuned = loaded.fine_tuned
+    fine_tuned = load_fine_tuned("trained/messages-classify")
     texts = {
         "Thank you so much, this is the best help I ever got in New York.": "thanks",
         "The bus did not come and I am angry": "complaint",
@@ -216,7 +212,7 @@ def test_built_in_examples_are_read_unchanged() -> None:
     read = read_examples("classify", training.EXAMPLES, labeled=True)
     assert len({one.text for one in read.examples}) == 60
     assert Counter(one.label for one in read.examples) == {"thanks": 20, "complaint": 20, "question": 20}
-    options = training.training_options(Studio(ModelRegistry([])))
+    options = training.training_options(Studio(local_registry([])))
     assert (options.builtin_examples, options.builtin_labels) == (60, ["complaint", "question", "thanks"])
 
 
@@ -271,7 +267,7 @@ def test_a_late_training_request_leaves_no_files(
     monkeypatch.setattr(TrainingJobs, "start", refuse)
     order = {"task": "classify", "content": "a\tb\n", "name": "films.tsv", "model": folders["plain"]}
     with pytest.raises(InputError, match="another is being trained"):
-        training.start_training(Studio(ModelRegistry([folders["plain"]])), order)
+        training.start_training(Studio(local_registry([folders["plain"]])), order)
     assert list((tmp_path / "trained").iterdir()) == []
 
 

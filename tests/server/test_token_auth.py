@@ -11,8 +11,8 @@ import pytest
 from starlette.applications import Starlette
 
 from regard.server.http.token_auth import TokenMiddleware, cookie_name, generate_token
-from regard.server.studio.model_registry import ModelRegistry
 from tests.server.conftest import TOKEN, create_app, expect_url
+from tests.server.local import local_registry
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
@@ -30,8 +30,7 @@ def send_request(address: str, method: str, path: str, **headers: str) -> tuple[
 
 @pytest.fixture(scope="module")
 def tiny(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> str:
-    registry = ModelRegistry([str(tiny_bert_folder)])
-    registry.start().join()
+    registry = local_registry([str(tiny_bert_folder)])
     return run_app(create_app(registry))
 
 
@@ -93,7 +92,7 @@ def test_tokens_are_unique_and_long() -> None:
     assert len(tokens) == 100 and min(map(len, tokens)) >= 43
     assert cookie_name(1) != cookie_name(2)
     with pytest.raises(ValueError, match="empty"):
-        TokenMiddleware(create_app(ModelRegistry([])), "")
+        TokenMiddleware(create_app(local_registry([])), "")
 
 
 def test_a_browser_opens_the_printed_address(page_built: None, browser: Browser, tiny: str) -> None:

@@ -14,13 +14,14 @@ from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.events import drain
 from regard.server.studio import training
-from regard.server.studio.training import TrainingJob, TrainingJobs, run_in_thread, safe_file_name
+from regard.server.studio.training import TrainingJob, TrainingJobs, safe_file_name
 from regard.tasks.evaluation.evaluate import evaluate_model
 from regard.tasks.fine_tuned_model import load_fine_tuned
 from regard.tasks.registry import get_task
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.model_factory import ModelFactory
 from regard.verbs.train import TrainRequest
+from tests.server.local import run_in_thread
 
 Ordered = Callable[..., TrainRequest]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 import os
 import subprocess
 import sys
@@ -16,12 +15,12 @@ from typing import Any
 import pytest
 
 from regard.server.studio import training
-from regard.server.studio.model_registry import ModelRegistry
 from regard.server.studio.studio import Studio
-from regard.server.studio.training import TrainingJob, TrainingJobs, run_in_thread
+from regard.server.studio.training import TrainingJob, TrainingJobs
 from regard.verbs.train import TrainRequest
+from regard.worker_process import WorkerProcess
+from tests.server.local import local_registry, run_in_thread
 
-COMMAND = [sys.executable, "-P", "-m", "regard.server.studio.training"]
 SOON = 200
 
 
@@ -40,7 +39,7 @@ def slow(tmp_path: Path, tiny_bert_folder: Path) -> TrainRequest:
     return order_of(tmp_path, tiny_bert_folder, train=data)
 
 
-def wait_until_it_reads(process: subprocess.Popen[str], path: Path) -> None:
+def wait_until_it_reads(process: subprocess.Popen[bytes], path: Path) -> None:
     """Returns once the process has the file open."""
     for _ in range(10 * SOON):
         assert process.poll() is None, "it has ended without reading"
@@ -71,14 +70,14 @@ def test_a_process_gives_the_same_result_as_a_thread(
 
 def test_a_process_can_be_stopped_while_reading_data(slow: TrainRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopping does not depend on the next event."""
-    trainings, processes = TrainingJobs(), list[subprocess.Popen[str]]()
+    trainings, processes = TrainingJobs(), list[subprocess.Popen[bytes]]()
     popen = subprocess.Popen
 
     def started(*arguments: Any, **named: Any) -> Any:
         processes.append(popen(*arguments, **named))
         return processes[-1]
 
-    monkeypatch.setattr(training.subprocess, "Popen", started)
+    monkeypatch.setattr(subprocess, "Popen", started)
     thread = trainings.start(slow, pytest.fail, upload=True)
     while not processes:
         time.sleep(0.01)
@@ -102,12 +101,15 @@ def test_a_process_can_be_stopped_before_it_starts(slow: TrainRequest) -> None:
 def test_a_process_that_ignores_sigterm_is_killed(
     slow: TrainRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note = json.dumps({"type": "note", "message": "deaf"})
-    ignoring_sigterm = f"import signal, sys; signal.signal(15, signal.SIG_IGN); print({note!r}, flush=True); "
+    note = {"type": "note", "message": "deaf"}
+    ignoring_sigterm = (
+        "import signal, sys; from multiprocessing.connection import Connection; "
+        f"signal.signal(15, signal.SIG_IGN); Connection(1, readable=False).send({note!r}); "
+    )
     program = tmp_path / "deaf"
     program.write_text(f"#!{sys.executable}\n{ignoring_sigterm}sys.stdin.read()\nwhile True: signal.pause()\n")
     program.chmod(0o755)
-    monkeypatch.setattr(training.sys, "executable", str(program))
+    monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(training, "GRACE_SECONDS", 0.2)
     received, on_message = threading.Event(), TrainingJob.on_message
     monkeypatch.setattr(TrainingJob, "on_message", lambda job, line: (on_message(job, line), received.set()))
@@ -120,23 +122,21 @@ def test_a_process_that_ignores_sigterm_is_killed(
 
 
 def test_a_process_ends_when_the_studio_is_killed(slow: TrainRequest) -> None:
-    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
-        assert process.stdin is not None
-        process.stdin.write(slow.model_dump_json() + "\n")
-        process.stdin.flush()
-        wait_until_it_reads(process, slow.train)
-        process.stdin.close()  # as the operating system does when the studio is killed
-        assert process.wait(SOON) == 143
+    worker = WorkerProcess("regard.server.studio.training", name="the training process", advice="")
+    worker.send(slow)
+    wait_until_it_reads(worker.process, slow.train)
+    worker.finish()  # closes the pipe, as the operating system does when the studio is killed
+    assert worker.process.wait(SOON) == 143
 
 
 def test_a_process_that_is_killed_is_a_failure(slow: TrainRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training.sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     trainings = TrainingJobs()
     trainings.start(slow, pytest.fail, upload=True).join(SOON)
     assert trainings.job is not None
     assert (trainings.job.status().state, trainings.job.status().error) == (
         "failed",
-        "the training process ended with code 1",
+        "the training process ended unexpectedly (exit code 1); there may be too little memory",
     )
     assert not slow.train.exists()
 
@@ -145,7 +145,7 @@ def test_the_upload_is_deleted_after_a_failure(
     tmp_path: Path, tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    registry = ModelRegistry([str(tiny_bert_folder)])
+    registry = local_registry([str(tiny_bert_folder)])
     order = {"task": "pair", "content": "only one\tlabel\n" * 20, "name": "one.tsv", "model": str(tiny_bert_folder)}
     manager = TrainingJobs(run_in_thread)
     training.start_training(Studio(registry, training_jobs=manager), order)

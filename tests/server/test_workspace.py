@@ -12,11 +12,11 @@ from regard.errors import InputError
 from regard.events import drain
 from regard.models import Vit, VitConfig
 from regard.server.models.client_verbs import run_verb
-from regard.server.studio import studio as workspace
-from regard.server.studio import training
-from regard.server.studio.model_registry import ModelRegistry
-from regard.server.studio.serve import serve
+from regard.server.models.images import UploadedImages
+from regard.server.run import run_studio
+from regard.server.studio import training, workspace
 from regard.server.studio.studio import Studio, Workspace
+from tests.server.local import local_registry, verb_host
 
 SECRET = "root:x:0:0:not to be quoted"
 
@@ -37,7 +37,7 @@ def test_folders_that_the_studio_must_not_write_to(studio_folder: Path, folder: 
     with pytest.raises(InputError, match="--output"):
         Workspace(folder).check()
     with pytest.raises(InputError, match="--output"):
-        serve([], port=0, folder=folder)
+        run_studio([], port=0, folder=folder)
     Workspace("project/trained").check()
     Workspace("~/elsewhere").check()
 
@@ -106,14 +106,14 @@ def test_uploads_have_a_quota(studio_folder: Path, monkeypatch: pytest.MonkeyPat
         here.check_quota(0)
     order = {"task": "classify", "content": "a\tb\n", "name": "c.tsv"}
     with pytest.raises(InputError, match="2 files"):
-        training.start_training(Studio(ModelRegistry([])), order)
+        training.start_training(Studio(local_registry([])), order)
     assert sorted(os.listdir(studio_folder / "trained")) == ["a.tsv", "b.tsv", "model"]
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "answer", "pair", "regress", "choose"])
 def test_training_cannot_quote_a_file_outside(studio_folder: Path, task: str) -> None:
     with pytest.raises(InputError) as error:
-        training.start_training(Studio(ModelRegistry([])), {"task": task, "path": "~/secret.tsv"})
+        training.start_training(Studio(local_registry([])), {"task": task, "path": "~/secret.tsv"})
     assert "root" not in str(error.value) and "--data" in str(error.value)
     assert not (studio_folder / "trained").exists()
 
@@ -122,7 +122,7 @@ def test_training_cannot_quote_a_file_outside(studio_folder: Path, task: str) ->
 def test_training_cannot_write_outside(studio_folder: Path, output: str) -> None:
     order = {"task": "classify", "content": "good\ta\nbad\tb\n", "output": output}
     with pytest.raises(InputError, match="not below trained"):
-        training.start_training(Studio(ModelRegistry([])), order)
+        training.start_training(Studio(local_registry([])), order)
     assert os.listdir(studio_folder) == []
 
 
@@ -150,9 +150,8 @@ def test_prediction_cannot_show_a_picture_outside(studio_folder: Path) -> None:
         FineTunedModel(ImageTask(["a", "b"]), ImageClassifier(encoder).eval(), None, 0),
         studio_folder / "trained" / "looks",
     )
-    registry = ModelRegistry(["trained/looks"])
-    registry.start().join()
-    studio = Studio(registry)
+    studio = verb_host("trained/looks")
+    studio.images = UploadedImages({})
     for path in ("../red.png", "trained/red.png"):
         with pytest.raises(InputError, match="this model reads images"):
             drain(run_verb(studio, "predict", {"model": "trained/looks", "source": path}))

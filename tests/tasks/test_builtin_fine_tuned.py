@@ -9,10 +9,10 @@ import pytest
 import regard
 from regard import known
 from regard.cli.app import run
-from regard.server.studio.model_registry import ModelRegistry
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
+from tests.server.local import local_registry
 
 NAME = "regard-spam"  # a tiny model in its place
 
@@ -34,7 +34,6 @@ def test_by_name_everywhere(builtin: None, capsys: pytest.CaptureFixture[str]) -
     rows = ["it is a good day\tpositive", "a bad film\tnegative"]
     assert regard.evaluate(NAME, data=rows).n == 2
     assert regard.faithfulness(NAME, "it is a good day for them").model.name == NAME
-    registry = ModelRegistry([NAME])
-    registry.start().join()
+    registry = local_registry([NAME])
     capabilities = registry.capabilities(NAME)
     assert capabilities is not None and "fine-tuned" in capabilities

@@ -132,8 +132,8 @@ def serve(
     """
     from regard.engine.memory import use_one_arena
     from regard.server.http.endpoint import Limits
-    from regard.server.models.served_models import ModelOptions
-    from regard.server.run_server import run_server
+    from regard.server.models.registry import ModelOptions
+    from regard.server.run import run_server
 
     use_one_arena()
     default = [name for name in (DEFAULT_EMBEDDING_MODEL, DEFAULT_CAUSAL_LM) if name in builtin_names()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import Annotated
 
@@ -68,19 +67,17 @@ def studio(
     A class can open it with --host 0.0.0.0 and a file of keys: anyone who can reach the port could otherwise use the
     models and read what --data names.
     """
-    from regard.server.studio.serve import serve
+    from regard.engine.memory import use_one_arena
+    from regard.server.run import run_studio
 
-    names = list(dict.fromkeys(models or [*builtin_names(), *packaged_names()]))
-    show = partial(print, flush=True)
-    threads_left = serve(
-        names,
+    use_one_arena()
+    run_studio(
+        list(dict.fromkeys(models or [*builtin_names(), *packaged_names()])),
         host=host,
         port=port,
         api_key_file=api_key_file,
         folder=output,
         data=data or [],
         threads=threads,
-        on_message=show,
+        on_message=partial(print, flush=True),
     )
-    if threads_left:
-        os._exit(0)  # a normal exit would wait for the remaining threads, or crash them

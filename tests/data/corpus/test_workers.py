@@ -100,8 +100,8 @@ folder, tokenizer, shards, *sources = sys.argv[1:]
 started = []
 start = worker_process.start_process
 
-def note(*arguments):
-    started.append(start(*arguments))
+def note(*arguments, **named):
+    started.append(start(*arguments, **named))
     return started[-1]
 
 worker_process.start_process = note

@@ -56,8 +56,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[b
     found: list[subprocess.Popen[bytes]] = []
     start = worker_process.start_process
 
-    def start_process(*arguments: Any) -> subprocess.Popen[bytes]:
-        found.append(start(*arguments))
+    def start_process(*arguments: Any, **named: Any) -> subprocess.Popen[bytes]:
+        found.append(start(*arguments, **named))
         return found[-1]
 
     monkeypatch.setattr(worker_process, "start_process", start_process)
@@ -209,8 +209,8 @@ from regard.inference.bulk.shards import OpenShard
 
 start, finish = worker_process.start_process, OpenShard.finish
 
-def start_process(*arguments):
-    process = start(*arguments)
+def start_process(*arguments, **named):
+    process = start(*arguments, **named)
     print(process.pid, flush=True)
     return process
 

@@ -23,10 +23,9 @@ from regard.interpret.images import read_image
 from regard.models.vit import Vit, VitConfig
 from regard.nn.masks import Padded
 from regard.server.models.client_verbs import run_verb
-from regard.server.studio.model_registry import ModelRegistry
-from regard.server.studio.studio import Studio
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.image_classification import ImageClassifier, ImageTask
+from tests.server.local import verb_host
 
 CONFIG = VitConfig(
     hidden_size=16,
@@ -111,12 +110,10 @@ def test_the_command_takes_an_example_image_by_name(folder: Path, capsys: pytest
 
 
 def test_clients_may_name_example_images_but_no_files(folder: Path) -> None:
-    registry = ModelRegistry([str(folder)])
-    studio = Studio(registry)
-    registry.start().join()
+    host = verb_host(str(folder))
 
     def call(verb: str, **arguments: object) -> Any:
-        events = run_verb(studio, verb, {"model": str(folder), **arguments})
+        events = run_verb(host, verb, {"model": str(folder), **arguments})
         try:
             while True:
                 next(events)
@@ -145,5 +142,5 @@ def test_example_images_are_small_and_the_page_lists_them() -> None:
     assert {read_image(name).pixels.shape for name in images} == {(28, 28)}
     assert np.ptp(read_image("digit-4-or-9").pixels) > 0
     page = Path(__file__).parents[3] / "web" / "src" / "patch_pictures.tsx"
-    listed = re.search(r"EXAMPLE_IMAGES = \[(.*)\]", page.read_text(encoding="utf-8"))
+    listed = re.search(r"EXAMPLE_IMAGES = \[(.*?)\]", page.read_text(encoding="utf-8"), re.DOTALL)
     assert listed is not None and re.findall(r'"([^"]+)"', listed[1]) == list(images)

@@ -210,7 +210,7 @@ def embed_events(
         engine = load_engine(model, precision=precision, **options)
         head = describe_missing_head(model)
         if head is not None and model.fine_tuned is not None:  # for others, loading the model has named the tensors
-            yield Note(message=head)
+            yield Note(message=f"warning: {head}")
         engine.choose_precision([text for _, text in islice(texts.read(), SAMPLED_ROWS)])
         if engine.choice:
             yield Note(message=engine.choice)

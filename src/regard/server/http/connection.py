@@ -21,7 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from regard.engine.memory import MemoryTrimmer
 from regard.errors import InputError, RegardError
-from regard.server.studio.request_queue import ClientDisconnected, ServerBusy
+from regard.server.errors import ClientDisconnected, ServerBusy
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle

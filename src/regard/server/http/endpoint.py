@@ -20,12 +20,11 @@ from starlette.types import Receive, Scope, Send
 
 from regard.errors import InputError, RegardError
 from regard.files.json_files import json_text
+from regard.server.errors import ClientDisconnected, RequestError, ServerBusy
 from regard.server.http.connection import RETRY_AFTER, BodyReader, BodyTimeout, BodyTooLarge
 from regard.server.http.slots import Slots
 from regard.server.models.messages import Reply, Timing
-from regard.server.models.served_models import AnsweringModel
-from regard.server.request_errors import RequestError
-from regard.server.studio.request_queue import ClientDisconnected, ServerBusy
+from regard.server.models.process import ModelProcess
 from regard.verbs import VERBS
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -82,6 +81,12 @@ class Gate:
         self.slots = Slots(limits.max_concurrent_requests, limits.max_client_requests)
         self.body_reader = BodyReader(timeout=limits.body_timeout) if body_reader is None else body_reader
 
+    def with_limits(self, limits: Limits) -> Gate:
+        """A gate for endpoints with other limits of one request, which shares the slots of this one."""
+        gate = Gate(limits, self.body_reader)
+        gate.slots = self.slots
+        return gate
+
     def admit(self, call: Call) -> AbstractContextManager[None]:
         """Holds the slot of a request; raises ServerBusy when there is none. Entered before the body is read."""
         return self.slots.hold(call.record.client)
@@ -94,7 +99,7 @@ class Call:
         self.request, self.limits = request, limits
         self.record: RequestRecord = request.scope["regard.record"]
 
-    async def ask(self, process: AnsweringModel, operation: str, arguments: Mapping[str, Any]) -> Any:
+    async def ask(self, process: ModelProcess, operation: str, arguments: Mapping[str, Any]) -> Any:
         """The reply of a model. Raises ClientDisconnected, and RequestError 504 when it takes too long."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Reply] = loop.create_future()
@@ -119,7 +124,7 @@ class Call:
         return reply.payload
 
     async def stream(
-        self, process: AnsweringModel, operation: str, arguments: Mapping[str, Any]
+        self, process: ModelProcess, operation: str, arguments: Mapping[str, Any]
     ) -> AsyncIterator[tuple[bool, Any]]:
         """The events of a model, each with False, and its reply with True. Closing the iterator cancels the request."""
         loop = asyncio.get_running_loop()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from regard.server.errors import RequestError
 from regard.server.http.endpoint import error_response, shape_of
-from regard.server.request_errors import RequestError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 from starlette.routing import Route
 
+from regard.server.errors import ServerBusy
 from regard.server.http.endpoint import Endpoint, Gate, RequestRecord, error_response, shape_of
 from regard.server.http.gateway import REQUEST_ID, Reporter, request_id
-from regard.server.studio.request_queue import ServerBusy
 
 REQUEST = re.compile(rb"POST (/[\w/-]*) HTTP/1\.1\r\n((?:[!-9;-~]+:[^\r\n\0]*\r\n)+)\r\n")
 LENGTH = re.compile(rb"^content-length:[ \t]*([^\r]*)\r$", re.MULTILINE | re.IGNORECASE)

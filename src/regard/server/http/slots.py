@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from regard.server.studio.request_queue import ServerBusy
+from regard.server.errors import ServerBusy
 
 
 class Slots:

@@ -14,8 +14,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from regard.server.errors import RequestError
 from regard.server.http.endpoint import error_response, shape_of
-from regard.server.request_errors import RequestError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from regard.server.http.api_keys import ApiKeys
 
 TOKEN_BYTES = 32
+TAB_HEADER = b"x-regard-tab"  # names the tab of a browser: tabs share the server as the clients of others do
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -91,6 +92,10 @@ class TokenMiddleware:
             response = _refuse(request, keys=self._keys is not None)
         if response is not None:
             return await response(scope, receive, send)
+
+        tab = next((value for name, value in scope["headers"] if name == TAB_HEADER), b"").decode("latin-1")[:64]
+        if tab:
+            scope["regard.record"].client = f"tab {tab.replace(':', ' ')}"
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -7,19 +7,20 @@ verb runs, then one for the view. A blank string means that an optional field is
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import ExitStack
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic.json_schema import models_json_schema
 
 from regard.errors import InputError, suggest
 from regard.events import Event
 from regard.files.json_files import json_text
-from regard.server.request_errors import RequestError
+from regard.server.errors import RequestError
 from regard.verbs import VERBS, find
-from regard.verbs.base import Verb
+from regard.verbs.base import Request, Verb
 
 if TYPE_CHECKING:
     from regard.render.result import Result
@@ -35,10 +36,10 @@ def http_verbs() -> dict[str, Verb]:
 
 
 class VerbHost(Protocol):
-    """Where a verb of a client runs: a studio, or the process of a model. `server` names it in errors, `max_items` is
-    the length of the longest list that a request may have."""
+    """Where a verb of a client runs. `server` names it in errors, `max_items` is the length of the longest list that a
+    request may have."""
 
-    server: ClassVar[str]
+    server: str
     max_items: int
     models: Any
     images: Any
@@ -59,7 +60,7 @@ def encode(document: object) -> bytes:
 
 
 def encode_result(result: Result, form: str) -> bytes:
-    """A result as the answer of a server, in one of the forms of `verb_routes`."""
+    """A result as the answer of a server, in one of the forms of `protocols.verbs`."""
     if form == "page":
         return result.to_html().encode("utf-8", "backslashreplace")
     if form == "events":
@@ -67,61 +68,84 @@ def encode_result(result: Result, form: str) -> bytes:
     return encode(result.document() if form == "document" else result.page_data())
 
 
-def run_verb(studio: VerbHost, name: str, arguments: Mapping[str, object]) -> Generator[Event, None, Result]:
+def run_verb(host: VerbHost, name: str, arguments: Mapping[str, object]) -> Generator[Event, None, Result]:
     """Run a verb with the arguments of a client. Strings are texts: no file of the server is read.
 
     A string may also be the key of an image that the client has sent.
     """
-    verb = http_verb(name)
-    for key, value in arguments.items():
-        if isinstance(value, str) and len(value) > verb.max_characters:
-            raise InputError(
-                f"{key!r} has {len(value):,} characters; {studio.server} takes at most {verb.max_characters:,}. "
-                "Shorten it"
-            )
-        _check_lists(studio, key, value)
-    fields = verb.request.model_fields
-    given = {
-        key: value
-        for key, value in arguments.items()
-        if not (isinstance(value, str) and not value.strip() and key in fields and not fields[key].is_required())
-    }
-    uploads = {key: value for key, value in given.items() if key in fields and studio.images.has(value)}
+    verb, given = http_verb(name), _given(host, name, arguments)
+    uploads = _uploads(host, verb, given)
     with ExitStack() as stack:
-        files = {key: stack.enter_context(studio.images.file(str(value))) for key, value in uploads.items()}
-        request = verb.parse({**given, **files}, files=False, uploads=files.values())
-        for key, value in request:  # a string may have become a list of lines
-            _check_lists(studio, key, value)
-        for key, limit in verb.http_limits.items():
-            if getattr(request, key) > limit:
-                raise InputError(f"{key} is {getattr(request, key):,}; {studio.server} takes at most {limit:,}")
-        if verb.http_answer is not None:
-            check_answer(studio, verb.http_answer(request))
-        result = yield from verb.run(request, studio.models)
+        files = {key: stack.enter_context(host.images.file(value)) for key, value in uploads.items()}
+        request = _parse(host, verb, {**given, **files}, files.values())
+        result = yield from verb.run(request, host.models)
         if files:  # the client knows the name of its file, not where it was for a moment
-            named = request.model_copy(update={key: str(value).partition("/")[2] for key, value in uploads.items()})
+            named = request.model_copy(update={key: value.partition("/")[2] for key, value in uploads.items()})
             result.with_reproduction(verb.command_line(named), verb.python_code(named))
     return result
 
 
-def _check_lists(studio: VerbHost, key: str, value: object) -> None:
+def check_request(host: VerbHost, name: str, arguments: Mapping[str, object]) -> None:
+    """Raise the error that `run_verb` would raise before it runs the verb, unless the request names an image: a request
+    that is refused starts no process."""
+    verb, given = http_verb(name), _given(host, name, arguments)
+    if not _uploads(host, verb, given):
+        _parse(host, verb, given, ())
+
+
+def _given(host: VerbHost, name: str, arguments: Mapping[str, object]) -> dict[str, object]:
+    """The arguments that are given; sizes are checked before anything is read."""
+    verb = http_verb(name)
+    for key, value in arguments.items():
+        if isinstance(value, str) and len(value) > verb.max_characters:
+            raise InputError(
+                f"{key!r} has {len(value):,} characters; {host.server} takes at most {verb.max_characters:,}. "
+                "Shorten it"
+            )
+        _check_lists(host, key, value)
+    fields = verb.request.model_fields
+    return {
+        key: value
+        for key, value in arguments.items()
+        if not (isinstance(value, str) and not value.strip() and key in fields and not fields[key].is_required())
+    }
+
+
+def _uploads(host: VerbHost, verb: Verb, given: Mapping[str, object]) -> dict[str, str]:
+    fields = verb.request.model_fields
+    return {key: str(value) for key, value in given.items() if key in fields and host.images.has(value)}
+
+
+def _parse(host: VerbHost, verb: Verb, given: Mapping[str, object], files: Collection[Path]) -> Request:
+    request = verb.parse(given, files=False, uploads=files)
+    for key, value in request:  # a string may have become a list of lines
+        _check_lists(host, key, value)
+    for key, limit in verb.http_limits.items():
+        if getattr(request, key) > limit:
+            raise InputError(f"{key} is {getattr(request, key):,}; {host.server} takes at most {limit:,}")
+    if verb.http_answer is not None:
+        check_answer(host, verb.http_answer(request))
+    return request
+
+
+def _check_lists(host: VerbHost, key: str, value: object) -> None:
     """Refuse long lists, also those within lists and objects."""
     if isinstance(value, list | tuple | dict):
-        if len(value) > studio.max_items:
+        if len(value) > host.max_items:
             raise InputError(
-                f"{key!r} has {len(value):,} items; {studio.server} takes at most {studio.max_items:,}. Send several "
+                f"{key!r} has {len(value):,} items; {host.server} takes at most {host.max_items:,}. Send several "
                 "requests"
             )
         for item in value.values() if isinstance(value, dict) else value:
-            _check_lists(studio, key, item)
+            _check_lists(host, key, item)
 
 
-def check_answer(studio: VerbHost, sizes: Mapping[str, int]) -> None:
+def check_answer(host: VerbHost, sizes: Mapping[str, int]) -> None:
     """Refuse an answer of more items or bytes than a server sends."""
     for what, size in sizes.items():
         if size > MAX_ANSWER[what]:
             raise InputError(
-                f"the answer has about {size:,} {what}; {studio.server} sends at most {MAX_ANSWER[what]:,}. "
+                f"the answer has about {size:,} {what}; {host.server} sends at most {MAX_ANSWER[what]:,}. "
                 "Send less at once, or ask for less"
             )
 

@@ -18,8 +18,8 @@ from regard.inference.generation.text_generator import (
     token_text,
 )
 from regard.inference.generation.trace import Trace
+from regard.server.errors import invalid, too_long
 from regard.server.models.services import unreadable
-from regard.server.request_errors import invalid, too_long
 from regard.text import TokenIds
 
 # Of one token: its id, its log-probability, and the likeliest tokens with theirs.

@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from regard.errors import InputError, RegardError
+from regard.server.errors import RequestError, unavailable
 from regard.server.models.messages import FrameReader, Reply, Timing, pack
-from regard.server.request_errors import RequestError, unavailable
+from regard.worker_process import describe_exit, start_process
 
 RESTART_SECONDS = (0.1, 1.0, 2.0, 5.0, 10.0, 30.0)  # pauses before consecutive restarts
 STABLE_SECONDS = 60.0  # after which the first pause counts again
@@ -53,6 +53,7 @@ class ModelProcess:
         self.info: dict[str, Any] = {}
         self.state: Literal["starting", "ready", "restarting", "closed"] = "starting"
         self.restarts = 0
+        self.last_used = 0.0  # in the event loop's time
         self._on_batch, self._on_event, self._on_large = on_batch, on_event, on_large
         self._loaded_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -78,10 +79,16 @@ class ModelProcess:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         try:
-            self._process = _spawn(self.name if self.setup["lane"] == "serving" else f"{self.name} verbs", theirs)
-        except OSError as error:
+            self._process = start_process(
+                "regard.server.models.program",
+                self.name if self.setup["lane"] == "serving" else f"{self.name} verbs",  # for `ps`
+                # What it writes to disk for clients is in the temporary folder of the server, and ends with it.
+                environment={"TMPDIR": tempfile.gettempdir()},
+                stdin=theirs.fileno(),
+            )
+        except RegardError:
             ours.close()
-            raise RegardError(f"the process for {self.name} could not be started: {error.strerror or error}") from error
+            raise
         finally:
             theirs.close()
         self._ready = loop.create_future()
@@ -95,6 +102,7 @@ class ModelProcess:
             self._kill()
             raise
         self.state, self._ready_at, self._loaded_bytes = "ready", loop.time(), self._resident_bytes()
+        self.last_used = self._ready_at
         if math.isfinite(self.stuck_seconds):
             self._watch = loop.create_task(self._watch_process())
         note = self.info.get("note")
@@ -106,6 +114,7 @@ class ModelProcess:
             raise unavailable(f"{self.name} is being started again; try again in a moment")
         self._number += 1
         self._receivers[self._number] = receiver
+        self.last_used = asyncio.get_running_loop().time()
         self._transport.write(pack((self._number, client, operation, arguments)))
         return self._number
 
@@ -127,25 +136,9 @@ class ModelProcess:
             reply = await answer
         finally:
             self.cancel(number)
-        return _result(reply)
-
-    async def stream(
-        self, client: str, operation: str, arguments: Mapping[str, Any]
-    ) -> AsyncIterator[tuple[Literal["event", "done"], Any, Timing]]:
-        """The events of a request and, at the end, its reply; closing the iterator cancels the request."""
-        replies: asyncio.Queue[Reply] = asyncio.Queue()
-        number = self.send(client, operation, arguments, replies.put_nowait)
-        try:
-            while True:
-                reply = await replies.get()
-                if reply.state == "event":
-                    yield "event", reply.payload, Timing()
-                    continue
-                payload, timing = _result(reply)
-                yield "done", payload, timing
-                return
-        finally:
-            self.cancel(number)
+        if reply.state == "error":
+            raise RequestError.from_tuple(reply.payload)
+        return reply.payload, Timing(*(reply.timing or ()))
 
     async def retire(self) -> None:
         """End the process when it has answered what it has."""
@@ -265,8 +258,7 @@ class ModelProcess:
         with suppress(subprocess.TimeoutExpired):  # one that has crashed is about to end
             self._process.wait(0.05)
         self._process.kill()
-        code = self._process.wait()
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return describe_exit(self._process.wait())
 
 
 class _Protocol(asyncio.Protocol):
@@ -280,19 +272,3 @@ class _Protocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._model.connection_lost()
-
-
-def _result(reply: Reply) -> tuple[Any, Timing]:
-    if reply.state == "error":
-        raise RequestError.from_tuple(reply.payload)
-    return reply.payload, Timing(*(reply.timing or ()))
-
-
-def _spawn(name: str, connection: socket.socket) -> subprocess.Popen[bytes]:
-    """Start the program of a model. Ctrl-C in a terminal does not reach it: the server ends it."""
-    # It imports the same modules as this process, and -P keeps those of the current folder out.
-    path = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry))
-    command = [sys.executable, "-P", "-m", "regard.server.models.program", name]  # the name is for `ps`
-    # What it writes to disk for clients is in the temporary folder of the server, and ends with it.
-    environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": tempfile.gettempdir()}
-    return subprocess.Popen(command, stdin=connection.fileno(), env=environment, process_group=0)

@@ -75,7 +75,7 @@ def main() -> None:
 
         served = ServedModel.load(setup)
     except Exception as error:
-        channel.send([Reply(0, "failed", _explain(error))])
+        channel.send([Reply(0, "failed", explain(error))])
         return
     worker = served.worker(channel.send)
     channel.on_message = worker.receive
@@ -84,7 +84,7 @@ def main() -> None:
         worker.run()
 
 
-def _explain(error: Exception) -> Mapping[str, str]:
+def explain(error: Exception) -> Mapping[str, str]:
     """One line about a model that could not be loaded."""
     text = " ".join(str(error).split())
     if is_out_of_memory(error):

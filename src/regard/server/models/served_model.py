@@ -15,16 +15,16 @@ from regard.errors import InputError
 from regard.inference.embedding.engine import describe_missing_head
 from regard.inference.embedding.sentence_transformers import read_sentence_settings
 from regard.inference.generation.decoder import reuse_packed_weights
+from regard.inference.generation.text_generator import REPLACEMENT
 from regard.inference.load_model import load_model
-from regard.inference.model_summary import summarize_model
+from regard.inference.model_summary import summarize_folder, summarize_model
 from regard.models.family import can
 from regard.server.models import client_verbs as verbs
 from regard.server.models.completion_job import CompletionJob
 from regard.server.models.messages import Reply
 from regard.server.models.services import BatchService, EmbeddingService, TaskService
-from regard.server.models.verb_job import ProcessModels, VerbJob
+from regard.server.models.verb_job import SMALL_MODEL, ProcessModels, VerbJob
 from regard.server.models.worker import Job, ModelWorker
-from regard.server.studio.request_queue import SMALL_MODEL
 from regard.text import Tokenizer
 
 MAX_LANES = 4
@@ -58,21 +58,23 @@ class ServedModel:
             self.jobs["generate"] = CompletionJob(loaded)
 
     @staticmethod
-    def load(setup: Mapping[str, Any]) -> ServedModel:
-        """Load the model of a process. `setup` has its `name` and `path`, `paths` of all models of the server, and the
-        options `threads`, `device`, `precision` and `max_batch_tokens`; its `lane` is "serving" or "verbs"."""
+    def load(setup: Mapping[str, Any], load: Callable[..., LoadedModel] = load_model) -> ServedModel:
+        """Load the model of a process. `setup` has its `name` and `path`, its `lane` and the fields of
+        `ModelOptions`."""
         if setup["threads"]:
             torch.set_num_threads(setup["threads"])
-        loaded = load_model(setup["path"], device=choose_device(setup["device"]))
-        loaded = replace(loaded, name=setup["name"])  # results and errors name the model: clients see no path
+        name, path, local = setup["name"], setup["path"], setup["local"]
+        loaded = load(path, device=choose_device(setup["device"]))
+        loaded = replace(loaded, name=name)  # results and errors name the model: clients see no path
         loaded.model.eval()
-        if loaded.folder is not None:  # settings that are not followed are an error, not a missing operation
+        if loaded.folder is not None and not local:  # settings that are not followed are an error
             read_sentence_settings(loaded.folder)
         if setup["lane"] == "verbs":
-            models = ProcessModels(setup["name"], loaded, setup["paths"])
-            return ServedModel(setup["name"], loaded, jobs={"verb": VerbJob(models)})
+            threads = 0 if local and not setup["threads"] else torch.get_num_threads()
+            models = ProcessModels(name, loaded, {name: path}, threads=threads, local=local, load=load)
+            return ServedModel(name, loaded, jobs={"verb": VerbJob(models)})
         options = {"precision": setup["precision"], "max_batch_tokens": setup["max_batch_tokens"]}
-        served = ServedModel(setup["name"], loaded, **options)
+        served = ServedModel(name, loaded, **options)
         if isinstance(embedding := served.services.get("embed"), EmbeddingService):
             embedding.warm_up()
         return served
@@ -88,11 +90,8 @@ class ServedModel:
         operations += ["tokenize"] if isinstance(self.loaded.tokenizer, Tokenizer) else []
         parameter = next(self.loaded.model.parameters())
         return {
+            **summary.model_dump(),
             "operations": operations,
-            "capabilities": list(summary.capabilities or ()),
-            "description": summary.description,
-            "task": summary.task,
-            "num_parameters": summary.num_parameters,
             "labels": list(self.loaded.fine_tuned.labels) if isinstance(task, TaskService) else [],
             "pooling": embedding.engine.pooling if isinstance(embedding, EmbeddingService) else None,
             "width": embedding.engine.width if isinstance(embedding, EmbeddingService) else None,
@@ -103,14 +102,15 @@ class ServedModel:
             "note": describe_missing_head(self.loaded) if embedding is not None else None,
         }
 
-    def worker(
-        self, send: Callable[[list[Reply]], None], *, guard: AbstractContextManager[Any] | None = None
-    ) -> ModelWorker:
-        """The scheduler with all operations of the model. With a `guard`, the lock of a model that others use too, it
-        computes one batch at a time and leaves the number of threads alone."""
-        functions: dict[str, Any] = {"tokenize": self._tokenize, "decode": self._decode, "openapi": _openapi}
-        if guard is not None:
-            return ModelWorker(self.services, self.jobs, functions, send, guard=guard)
+    def worker(self, send: Callable[[list[Reply]], None]) -> ModelWorker:
+        """The scheduler with all operations of the model."""
+        functions: dict[str, Any] = {
+            "tokenize": self._tokenize,
+            "decode": self._decode,
+            "branch": self._branch,
+            "summaries": _summaries,
+            "openapi": _openapi,
+        }
         lanes, threads = self._lanes(), torch.get_num_threads()
 
         def use_threads(alone: bool) -> None:
@@ -157,6 +157,25 @@ class ServedModel:
     def _decode(self, arguments: Mapping[str, Any]) -> list[str]:
         tokenizer: Tokenizer = self.loaded.tokenizer
         return [tokenizer.decode(row, skip_special_tokens=arguments["skip_special_tokens"]) for row in arguments["ids"]]
+
+    def _branch(self, arguments: Mapping[str, Any]) -> str:
+        """The prompt that goes on after a branch of a generated text: decoding needs the tokens before it, since a
+        character may have several tokens."""
+        tokenizer = self.loaded.tokenizer
+        if not can(self.loaded.model, "causal-lm") or not isinstance(tokenizer, Tokenizer):
+            raise InputError(f"{self.name} does not continue its prompt, so there is no prompt for a branch")
+        if not all(0 <= token < tokenizer.size for token in arguments["ids"]):
+            raise InputError(f"'ids' should be numbers of tokens below {tokenizer.size:,}")
+        before = tokenizer.encode(arguments["prompt"], add_special_tokens=False).ids
+        new = tokenizer.decode([*before, *arguments["ids"]])[len(tokenizer.decode(before)) :]
+        if new.endswith(REPLACEMENT):
+            raise InputError("this branch ends inside a character; go on from its next token")
+        return str(arguments["prompt"]) + new
+
+
+def _summaries(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What models can do, from their files: by name."""
+    return {name: summarize_folder(path).model_dump() for name, path in arguments["paths"].items()}
 
 
 def _openapi(arguments: Mapping[str, Any]) -> bytes:

@@ -13,7 +13,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,10 +20,10 @@ from typing import Any
 from regard.cancellation import Cancelled
 from regard.engine.memory import MemoryTrimmer
 from regard.errors import InputError, RegardError
+from regard.server.errors import RequestError
 from regard.server.models.batch_queue import BatchQueue, Piece
 from regard.server.models.messages import Reply, Timing
 from regard.server.models.services import BatchService, Prepared
-from regard.server.request_errors import RequestError
 
 IDLE_SECONDS = 1.0  # without a batch
 LARGE = 20_000  # characters of a request that another thread tokenizes, so that small ones need not wait
@@ -53,8 +52,7 @@ class ModelWorker:
     `services` are operations whose requests are computed together, `jobs` those that run alone; a job yields events or,
     between two steps, None, and returns the reply and its number of tokens. `functions` do not use the model: they are
     answered at once. `send` gets lists of replies; it must be callable from several threads. `use_threads` is called
-    before each batch: True if it may use all cores, False if it shares them with those of other lanes. `guard` is held
-    while the model computes.
+    before each batch: True if it may use all cores, False if it shares them with those of other lanes.
     """
 
     def __init__(
@@ -66,7 +64,6 @@ class ModelWorker:
         *,
         lanes: int = 1,
         use_threads: Callable[[bool], None] | None = None,
-        guard: AbstractContextManager[Any] | None = None,
     ) -> None:
         self._services, self._jobs, self._send = services, jobs, send
         self._functions: dict[str, Callable[[Mapping[str, Any]], Any]] = {
@@ -76,7 +73,6 @@ class ModelWorker:
         self._queue = BatchQueue(lanes)
         self._starts: dict[int, float] = {}  # of the batches that are being computed, by lane
         self._use_threads = use_threads
-        self._guard: AbstractContextManager[Any] = nullcontext() if guard is None else guard
         self._lock = threading.Lock()  # of the results of a request whose parts several lanes compute
         self._requests: dict[int, _Request] = {}
         self._large: queue.SimpleQueue[tuple[int, str, Mapping[str, Any]] | None] = queue.SimpleQueue()
@@ -132,11 +128,10 @@ class ModelWorker:
             try:
                 if self._use_threads is not None:
                     self._use_threads(batch.alone)
-                with self._guard:
-                    if kind := batch.pieces[0].kind:
-                        replies = self._compute(kind, batch.pieces)
-                    else:
-                        self._step(batch.pieces[0])
+                if kind := batch.pieces[0].kind:
+                    replies = self._compute(kind, batch.pieces)
+                else:
+                    self._step(batch.pieces[0])
             finally:
                 del self._starts[lane]
                 self._queue.finish()

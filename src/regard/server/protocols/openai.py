@@ -15,11 +15,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from regard.errors import RegardError
+from regard.server.errors import RequestError, invalid
 from regard.server.http.endpoint import Call, Endpoint, Gate, error_response, json_response
-from regard.server.models.served_models import ModelDirectory
+from regard.server.models.registry import ModelRegistry
 from regard.server.protocols.tei import INPUTS, MANY, as_rows
 from regard.server.protocols.vectors_json import base64_rows, json_rows, read_vectors
-from regard.server.request_errors import RequestError, invalid
 
 MAX_LOGPROBS = 20
 MAX_STOP = 16
@@ -120,7 +120,7 @@ class CompletionsAnswer(BaseModel):
 class OpenAIRoutes:
     """The endpoints over the models of a server."""
 
-    def __init__(self, models: ModelDirectory, gate: Gate) -> None:
+    def __init__(self, models: ModelRegistry, gate: Gate) -> None:
         self.models, self.gate, self._started = models, gate, int(time.time())
 
     def routes(self) -> list[Route]:
@@ -148,7 +148,7 @@ class OpenAIRoutes:
             "dimensions": body.dimensions,
             "param": "input",
         }
-        data, width = await call.ask(self.models.choose("embed", body.model), "embed", arguments)
+        data, width = await call.ask(await self.models.choose("embed", body.model), "embed", arguments)
         vectors = read_vectors(data, width)
         form = json_rows if body.encoding_format == "float" else base64_rows
         rows = form(vectors) if len(vectors) <= MANY else await asyncio.to_thread(form, vectors)
@@ -163,7 +163,7 @@ class OpenAIRoutes:
         )
 
     async def completions(self, body: CompletionsBody, call: Call) -> Response:
-        process = self.models.choose("generate", body.model)
+        process = await self.models.choose("generate", body.model)
         prompts = as_rows(body.prompt, call, "prompt")
         if body.echo and not all(isinstance(prompt, str) for prompt in prompts):
             raise RequestError(422, "echo: expected prompts as texts, not as token ids", param="echo")
@@ -196,12 +196,12 @@ class OpenAIRoutes:
         )
 
     async def list_models(self, request: Request) -> Response:
-        return json_response({"object": "list", "data": [self._model(name) for name in self.models.processes]})
+        return json_response({"object": "list", "data": [self._model(name) for name in self.models.paths]})
 
     async def one_model(self, request: Request) -> Response:
         try:
-            return json_response(self._model(self.models.named(request.path_params["name"]).name))
-        except RequestError as error:
+            return json_response(self._model(self.models.named(request.path_params["name"])))
+        except RegardError as error:
             return error_response(error, "openai")
 
     def _model(self, name: str) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from regard.server.http.endpoint import Call, Endpoint, Gate, error_response, json_response
-from regard.server.models.served_models import ModelDirectory
+from regard.server.errors import invalid
+from regard.server.http.endpoint import Call, Endpoint, Gate, json_response
+from regard.server.models.registry import ModelRegistry
 from regard.server.protocols.vectors_json import json_rows, read_vectors
-from regard.server.request_errors import invalid, unavailable
 
 MANY = 32  # vectors that are formatted in a thread: it takes longer than other requests should wait
 INPUTS = "A text or texts; token ids if the server was started with --accept-token-ids."
@@ -112,7 +112,7 @@ class TokenText(BaseModel):
 class TeiRoutes:
     """The endpoints over the models of a server."""
 
-    def __init__(self, models: ModelDirectory, gate: Gate) -> None:
+    def __init__(self, models: ModelRegistry, gate: Gate) -> None:
         self.models, self.gate = models, gate
 
     def routes(self) -> list[Route]:
@@ -140,7 +140,7 @@ class TeiRoutes:
     ) -> Any:
         """Vectors (n, width) of texts or rows of ids."""
         check_batch(inputs, call.limits.max_client_batch_size, "inputs")
-        process = self.models.choose("embed", body.model)
+        process = await self.models.choose("embed", body.model)
         arguments = {"inputs": inputs, "normalize": True, "param": "inputs", **options}
         return read_vectors(*await call.ask(process, "embed", arguments))
 
@@ -176,7 +176,7 @@ class TeiRoutes:
             "rerank": True,
             "param": "texts",
         }
-        scores = await call.ask(self.models.choose("rerank", body.model), "task", arguments)
+        scores = await call.ask(await self.models.choose("rerank", body.model), "task", arguments)
         order = sorted(range(len(scores)), key=lambda index: -scores[index])
         ranks = [{"index": index, "score": scores[index]} for index in order]
         if body.return_text:
@@ -194,7 +194,7 @@ class TeiRoutes:
             "rerank": False,
             "param": "inputs",
         }
-        found = await call.ask(self.models.choose("predict", body.model), "task", arguments)
+        found = await call.ask(await self.models.choose("predict", body.model), "task", arguments)
         labels = [[{"label": label, "score": score} for label, score in row[: parameters.top_k]] for row in found]
         return json_response(labels[0] if single and body.parameters is None else labels)
 
@@ -202,7 +202,7 @@ class TeiRoutes:
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         check_batch(texts, call.limits.max_client_batch_size, "inputs")
         arguments = {"inputs": texts, "add_special_tokens": body.add_special_tokens}
-        found = await call.ask(self.models.choose("tokenize", body.model), "tokenize", arguments)
+        found = await call.ask(await self.models.choose("tokenize", body.model), "tokenize", arguments)
         names = ("id", "text", "special", "start", "stop")
         return json_response([[dict(zip(names, token, strict=True)) for token in row] for row in found])
 
@@ -212,13 +212,11 @@ class TeiRoutes:
         if any(not 0 <= number < 2**32 for row in rows for number in row):
             raise invalid("ids should be token ids from 0", param="ids")
         arguments = {"ids": rows, "skip_special_tokens": body.skip_special_tokens}
-        return json_response(await call.ask(self.models.choose("tokenize", body.model), "decode", arguments))
+        return json_response(await call.ask(await self.models.choose("tokenize", body.model), "decode", arguments))
 
     async def info(self, request: Request) -> Response:
         """What TEI tells of its model, of the first one; `models` lists all of them."""
-        first = next(iter(self.models.processes.values()), None)
-        if first is None:
-            return error_response(unavailable("no model is loaded yet; try again in a moment"), "tei")
+        first = (self.models.serving() or [await self.models.any_process("serving")])[0]
         limits, about = self.gate.limits, first.info
         labels = dict(enumerate(about["labels"]))
         kind: dict[str, Any] = {"embedding": {"pooling": about["pooling"]}}
@@ -241,14 +239,15 @@ class TeiRoutes:
                 "version": version("regard"),
                 "sha": None,
                 "docker_label": None,
-                "models": [{"name": one.name, **one.info} for one in self.models.processes.values()],
+                "models": [{"name": one.name, **one.info} for one in self.models.serving()],
             }
         )
 
     async def health(self, request: Request) -> Response:
-        """200 if every model can answer, else 503."""
-        states = {process.name: process.state for process in self.models.processes.values()}
-        ready = all(state == "ready" for state in states.values())
+        """200 if every model can answer, else 503. One that nobody has used is idle and will be started."""
+        states = {name: "idle" for name in self.models.paths}
+        states |= {process.name: process.state for process in self.models.serving()}
+        ready = all(state in ("ready", "idle") for state in states.values())
         return json_response(
             {"status": "ok" if ready else "unavailable", "models": states}, status=200 if ready else 503
         )

@@ -1,22 +1,30 @@
-"""`POST /v1/VERB` of `regard serve` and of the studio: paths, bodies and the forms of a result.
+"""`POST /v1/VERB`: paths, bodies and the forms of a result.
 
-A runner computes the verb: in the process of a model (`process_verbs`), or in the studio (`studio_verbs`).
+A verb runs in the process for verbs of the first model that its request names. The process that serves the model goes
+on meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import RootModel
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from regard.errors import RegardError
+from regard.server.errors import RequestError, invalid, unavailable
 from regard.server.http.endpoint import Call, Endpoint, Gate, error_response
-from regard.server.request_errors import RequestError, invalid
+from regard.server.models.client_verbs import check_request, http_verb
+from regard.server.models.images import UploadedImages
+from regard.server.models.process import ModelProcess
+from regard.server.models.registry import ModelRegistry
+from regard.verbs.base import Verb
 
 EVENTS_TYPE = "application/x-ndjson"
 # The result's document; the data of the page's view; a page; the line with the view that ends a stream of events.
@@ -38,21 +46,12 @@ class Arguments(RootModel[dict[str, Any]]):
         return cls(arguments)
 
 
-class VerbRunner(Protocol):
-    """Runs a verb by its name and returns its result in a form, JSON or HTML in UTF-8."""
-
-    async def run(self, name: str, arguments: Mapping[str, Any], form: Form, call: Call) -> bytes: ...
-
-    def events(self, name: str, arguments: Mapping[str, Any], call: Call) -> AsyncIterator[tuple[bool, bytes]]:
-        """Each event as JSON with False, then the result in the form "events" with True. Closing the iterator cancels
-        the verb."""
-
-
 class VerbRoutes:
-    """The endpoints of all verbs."""
+    """The endpoints of all verbs. `images` are those of the page, which requests may name."""
 
-    def __init__(self, gate: Gate, runner: VerbRunner) -> None:
-        self.gate, self.runner = gate, runner
+    def __init__(self, models: ModelRegistry, gate: Gate, images: UploadedImages | None = None) -> None:
+        self.models, self.gate, self.images = models, gate, images or UploadedImages()
+        self.server, self.max_items = models.options.server, gate.limits.max_client_batch_size
 
     def routes(self) -> list[Route]:
         forms: dict[str, Form] = {"": "document", "/view": "view", "/page": "page"}
@@ -66,25 +65,79 @@ class VerbRoutes:
         return Endpoint(self.gate, Arguments, handler)
 
     async def run(self, body: Arguments, call: Call, form: Form) -> Response:
-        data = await self.runner.run(call.request.path_params["name"], body.root, form, call)
+        process, message = await self._message(call, body.root, form)
+        data = await call.ask(process, "verb", message)
         return Response(data, media_type="text/html; charset=utf-8" if form == "page" else "application/json")
 
     async def events(self, body: Arguments, call: Call) -> Response:
         """A line of JSON for each event, then {"type": "result", "view": ...}. An error before the first event is an
         error of the request; a later one is the last line: {"error": ...}."""
-        replies = self.runner.events(call.request.path_params["name"], body.root, call)
+        process, message = await self._message(call, body.root, "events")
+        replies = call.stream(process, "verb", message)
         first = await anext(replies)
         return StreamingResponse(_lines(first, replies), media_type=EVENTS_TYPE, headers={"Cache-Control": "no-store"})
 
+    async def _message(
+        self, call: Call, arguments: Mapping[str, Any], form: Form
+    ) -> tuple[ModelProcess, dict[str, Any]]:
+        """The process that runs a verb, and what it is sent."""
+        name, limits = call.request.path_params["name"], self.gate.limits
+        model, given = self._choose(http_verb(name), arguments)
+        if model is not None and not self.models.is_running(model, "verbs"):
+            check_request(self, name, given)
+        try:
+            async with asyncio.timeout(limits.request_timeout):
+                if model is None:
+                    process = await self.models.any_process("verbs")
+                else:
+                    process = await self.models.process(model, "verbs")
+        except TimeoutError:
+            raise unavailable(f"the process for verbs of {model} is being started; try again in a moment") from None
+        return process, {
+            "verb": name,
+            "arguments": given,
+            "form": form,
+            "seconds": limits.verb_timeout,
+            "max_items": limits.max_client_batch_size,
+            "paths": self.models.paths,
+            "images": self.images.named_in(arguments),
+        }
+
+    def _choose(self, verb: Verb, arguments: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+        """The model for a request, None for any, and its arguments with a model: the named one; else the default of
+        the verb, or the only one of the server."""
+        fields, given, paths = verb.model_fields(), dict(arguments), self.models.paths
+        named = [
+            str(name)
+            for field in fields
+            for name in (given[field] if isinstance(given.get(field), list) else [given.get(field)])
+            if name and str(name).strip()
+        ]
+        if named:
+            first, *_ = [self.models.named(name) for name in named]  # all must exist
+            return first, given
+        if not fields:
+            return None, given
+        field = fields[0]
+        default = verb.request.model_fields[field].default
+        many = isinstance(default, list | tuple)
+        if self.models.options.local and default:
+            return self.models.named(default[0] if many else default), given
+        if isinstance(default, str) and default in paths:
+            return default, given
+        if len(paths) != 1:
+            raise invalid(f"{field}: name one of the server's models: {', '.join(paths)}", param=field)
+        (only,) = paths
+        return only, {**given, field: [only] if many else only}
+
 
 async def _lines(first: tuple[bool, bytes], replies: AsyncIterator[tuple[bool, bytes]]) -> AsyncIterator[bytes]:
-    try:
-        done, line = first
-        while not done:
+    async with aclosing(replies):  # type: ignore[type-var]
+        try:
+            done, line = first
+            while not done:
+                yield line + b"\n"
+                done, line = await anext(replies)
             yield line + b"\n"
-            done, line = await anext(replies)
-        yield line + b"\n"
-    except RegardError as error:
-        yield bytes(error_response(error, "regard").body) + b"\n"
-    finally:
-        await replies.aclose()  # type: ignore[attr-defined]
+        except RegardError as error:
+            yield bytes(error_response(error, "regard").body) + b"\n"

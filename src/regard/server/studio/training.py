@@ -2,24 +2,23 @@
 
     python -m regard.server.studio.training
 
-runs the verb `train`, which can be stopped at any point and frees its memory at the end. The request is one line of
-JSON on standard input, which stays open while the training is wanted: when it is closed, the training ends. Standard
-output has one line of JSON per event, and finally {"type": "result", "scores": {...}} or an event "error".
+runs the verb `train`, which can be stopped at any point and frees its memory at the end. It is a `WorkerProcess`: it
+receives the request, sends a document for each event and finally the scores or a failure, and ends when the studio has
+closed its side.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
@@ -34,9 +33,10 @@ from regard.training.events import describe_scores
 from regard.verbs.base import validated
 from regard.verbs.python import LocalModels
 from regard.verbs.train import TrainRequest, train
+from regard.worker_process import WorkerDied, WorkerFailure, WorkerProcess, take_pipes
 
 if TYPE_CHECKING:
-    from regard.server.studio.model_registry import ModelRegistry
+    from regard.server.models.registry import ModelRegistry
     from regard.server.studio.studio import Studio
 
 MAX_EPOCHS = 20
@@ -132,13 +132,13 @@ class TrainingJob:
             epochs=int(settings["training.num_epochs"]),
         )
         self.stop = threading.Event()
-        self.process: subprocess.Popen[str] | None = None
+        self.worker: WorkerProcess | None = None
         self._started = time.monotonic()
 
     def cancel(self) -> None:
         self.stop.set()
-        if self.process is not None:
-            _terminate(self.process)
+        if self.worker is not None:
+            self.worker.terminate(GRACE_SECONDS)
 
     def end(self, state: Literal["done", "failed", "cancelled"], error: str = "") -> None:
         self.progress = self.status().model_copy(update={"state": state, "error": error, "stopping": False})
@@ -195,49 +195,29 @@ def run_in_process(job: TrainingJob) -> Mapping[str, float]:
 
     Raises RegardError when the training fails. When the job is cancelled, the process ends within GRACE_SECONDS.
     """
-    # -P: a file in the current folder must not shadow a library.
-    command = [sys.executable, "-P", "-m", "regard.server.studio.training"]
-    with (
-        tempfile.TemporaryFile() as errors,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            encoding="utf-8",
-            start_new_session=True,  # Ctrl-C goes to the studio, which then stops the training
-        ) as process,
-    ):
-        assert process.stdin is not None and process.stdout is not None
+    with tempfile.TemporaryFile() as errors:
+        worker = WorkerProcess(
+            "regard.server.studio.training",
+            name="the training process",
+            advice="there may be too little memory",
+            errors=errors,
+        )
         try:
-            job.process = process
+            job.worker = worker
             job.check_cancelled()
-            with contextlib.suppress(BrokenPipeError):  # it has ended already; the reason is read below
-                process.stdin.write(job.request.model_dump_json() + "\n")
-                process.stdin.flush()
-            for line in process.stdout:
-                event = json.loads(line)
-                if event["type"] == "error":
-                    raise RegardError(event["error"])
+            worker.send(job.request)
+            while not isinstance(event := worker.receive(), WorkerFailure):
                 if event["type"] == "result":
                     return dict(event["scores"])
                 job.on_event(event)
+            raise RegardError(event.message) if event.kind == "bug" else event.error()
+        except WorkerDied as died:
             job.check_cancelled()
-            raise RegardError(f"the training process ended with code {process.wait()}{_last_line(errors)}")
+            raise RegardError(f"{died}{_last_line(errors)}") from None
         finally:
-            _terminate(process)
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-            process.wait()
-
-
-def _terminate(process: subprocess.Popen[str]) -> None:
-    """Send SIGTERM, and SIGKILL if the process does not end."""
-    process.terminate()
-    timer = threading.Timer(GRACE_SECONDS, process.kill)
-    timer.daemon = True
-    timer.start()
+            worker.terminate(GRACE_SECONDS)
+            worker.process.wait()
+            worker.kill()
 
 
 def _last_line(errors: IO[bytes]) -> str:
@@ -320,19 +300,16 @@ def _message(error: Exception) -> str:
     return str(error) if isinstance(error, RegardError) else f"{type(error).__name__}: {error}"
 
 
-def run_in_thread(job: TrainingJob) -> Mapping[str, float]:
-    """Train in this thread. The job can be stopped only when it sends an event or a message."""
-    return _train(job.request, lambda event: job.on_event(event.model_dump()))
-
-
-def _train(request: TrainRequest, on_event: Callable[[Event], None]) -> dict[str, float]:
+def run_training(request: TrainRequest, on_event: Callable[[Event], None]) -> dict[str, float]:
     """Run the verb and return the scores of the best epoch."""
     report: Any = drain(train.run(request, LocalModels()), on_event)
     return dict(report.scores if report.keeps_baseline else report.best.scores)
 
 
-def start_training(studio: Studio, arguments: Mapping[str, object]) -> TrainingOptions:
-    """Start the job of a form, and return the state of the training."""
+def start_training(
+    studio: Studio, arguments: Mapping[str, object], on_done: Callable[[str], None] = lambda folder: None
+) -> TrainingOptions:
+    """Start the job of a form, and return the state of the training; `on_done` is called with the folder of a model."""
     from regard.data.readers import holds_images
     from regard.tasks.registry import TASKS
 
@@ -381,7 +358,7 @@ def start_training(studio: Studio, arguments: Mapping[str, object]) -> TrainingO
             limit=form.limit or None,
             columns=form.columns.split(",") if form.columns else None,
         )
-        studio.training_jobs.start(request, studio.models.add, upload=upload)
+        studio.training_jobs.start(request, on_done, upload=upload)
         undo.pop_all()
     return training_options(studio)
 
@@ -417,7 +394,7 @@ def training_options(studio: Studio) -> TrainingOptions:
 def _check_model(models: ModelRegistry, name: str) -> None:
     """Raise InputError when the model cannot be fine-tuned, as far as is known before it is loaded."""
     # Only local models: the studio downloads nothing.
-    check_choice("model", name, {*models.entries, *builtin_names()})
+    check_choice("model", name, {*models.paths, *builtin_names()})
     capabilities = models.capabilities(name)
     if capabilities is None or "fine-tuning" in capabilities:
         return
@@ -459,26 +436,20 @@ def _create_unused(path: Path, *, file: bool = False) -> Path:
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Output printed by libraries goes to standard error.
-    lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    request = TrainRequest.model_validate_json(sys.stdin.readline())
-    threading.Thread(target=_exit_when_input_closes, daemon=True).start()
-
-    def send(event: Mapping[str, object]) -> None:
-        print(json.dumps(event), file=lines, flush=True)
-
+    received, replies = take_pipes()
+    request = received.recv()
+    threading.Thread(target=_exit_when_input_closes, args=(received,), daemon=True).start()
     try:
-        scores = _train(request, lambda event: send(event.model_dump()))
-        send({"type": "result", "scores": scores})
+        scores = run_training(request, lambda event: replies.send(event.model_dump()))
+        replies.send({"type": "result", "scores": scores})
     except Exception as error:
-        send({"type": "error", "error": _message(error)})
+        replies.send(WorkerFailure.of(error))
 
 
-def _exit_when_input_closes() -> None:
+def _exit_when_input_closes(received: Connection) -> None:
     """The studio holds the other end of the pipe: however it ended, the training is no longer wanted."""
-    sys.stdin.read()
+    with contextlib.suppress(EOFError, OSError):
+        received.recv()
     os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(GRACE_SECONDS)
     os._exit(TERMINATED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from regard.cancellation import Cancelled
 from regard.errors import RegardError
 
 Fault = tuple[int, str, str | None, str | None]  # what a message between processes carries
@@ -21,6 +22,14 @@ class RequestError(RegardError):
     def from_tuple(fault: Fault) -> RequestError:
         status, message, param, code = fault
         return RequestError(status, message, param=param, code=code)
+
+
+class ServerBusy(RegardError):
+    """Too many requests are held already."""
+
+
+class ClientDisconnected(Cancelled):
+    """The client that sent the request has closed its connection."""
 
 
 def invalid(message: str, *, param: str | None = None) -> RequestError:

@@ -22,7 +22,7 @@ from regard.server.http.endpoint import (
     json_response,
     shape_of,
 )
-from regard.server.models.served_models import ServedModels
+from regard.server.models.registry import ModelRegistry
 
 PLAIN = {
     "/v1/models": "The models of the server.",
@@ -47,14 +47,14 @@ TEMPLATE = "#/components/schemas/{model}"
 class ApiDescription:
     """Answers /openapi.json; the description is made once, when it is first asked for."""
 
-    def __init__(self, models: ServedModels, routes: Sequence[Route], limits: Limits) -> None:
+    def __init__(self, models: ModelRegistry, routes: Sequence[Route], limits: Limits) -> None:
         self.models, self._routes, self._limits = models, routes, limits
         self._document: dict[str, Any] | None = None
 
     async def respond(self, request: Request) -> Response:
         if self._document is None:
-            process = next(iter(self.models.processes.values()))
             try:
+                process = await self.models.any_process("verbs" if self.models.options.local else "serving")
                 verbs = await Call(request, self._limits).ask(process, "openapi", {})
             except RegardError as error:
                 return error_response(error, "regard")

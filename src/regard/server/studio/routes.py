@@ -1,0 +1,89 @@
+"""The page, and what it does beside the verbs: actions at /api/NAME, which are fast and wait for no model's queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from regard.errors import suggest
+from regard.render.bundle import page
+from regard.server.errors import RequestError
+from regard.server.http.endpoint import Call, Endpoint, Gate, json_response
+from regard.server.protocols.verbs import Arguments
+from regard.server.studio.studio import Studio
+from regard.server.studio.training import cancel_training, start_training, training_options
+from regard.verbs.base import validated
+
+MAX_UPLOAD_BYTES = 12_000_000  # of an image; base64 makes four bytes of three
+ACTIONS = ("image", "branch", "train", "training", "cancel-training")
+
+
+class BranchRequest(BaseModel):
+    """`ids` are the tokens after the prompt."""
+
+    model: str
+    prompt: str = Field("", max_length=20_000)
+    ids: list[int] = Field(max_length=10_000)
+
+
+class BranchPrompt(BaseModel):
+    """The prompt that continues from a branch of a generated text."""
+
+    prompt: str
+
+
+class StudioRoutes:
+    """The routes that only a studio has."""
+
+    def __init__(self, studio: Studio, gate: Gate) -> None:
+        self.studio, self.gate = studio, gate
+        self.image_gate = gate.with_limits(replace(gate.limits, max_body_bytes=MAX_UPLOAD_BYTES))
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self.home),
+            Route("/api/models", self.models),
+            Route("/api/image", Endpoint(self.image_gate, Arguments, self.act), methods=["POST"]),
+            Route("/api/{name}", Endpoint(self.gate, Arguments, self.act), methods=["POST"]),
+        ]
+
+    async def home(self, request: Request) -> Response:
+        models = [state.model_dump() for state in self.studio.models.states()]
+        return HTMLResponse(page({"view": "studio", "models": models}, title="Regard studio", online=True))
+
+    async def models(self, request: Request) -> Response:
+        return json_response({"models": [state.model_dump() for state in self.studio.models.states()]})
+
+    async def act(self, body: Arguments, call: Call) -> Response:
+        name, studio = call.request.url.path.removeprefix("/api/"), self.studio
+        if name not in ACTIONS:
+            raise RequestError(404, f"the studio has no action {name[:80]!r}; {suggest(name[:80], ACTIONS)}")
+        if name == "branch":
+            return json_response((await self.branch(body.root, call)).model_dump())
+        loop = asyncio.get_running_loop()
+
+        def add_model(folder: str) -> None:
+            """Called by the thread of a training, at its end."""
+            asyncio.run_coroutine_threadsafe(studio.models.add(folder), loop).result()
+
+        actions: Mapping[str, Callable[[], BaseModel]] = {
+            "image": lambda: studio.images.add(body.root),
+            "train": lambda: start_training(studio, body.root, add_model),
+            "training": lambda: training_options(studio),
+            "cancel-training": lambda: cancel_training(studio),
+        }
+        # In a thread: the first one imports torch, which takes seconds.
+        return json_response((await asyncio.to_thread(actions[name])).model_dump())
+
+    async def branch(self, arguments: Mapping[str, Any], call: Call) -> BranchPrompt:
+        branch = validated(BranchRequest, arguments)
+        models = self.studio.models
+        process = await models.process(models.named(branch.model), "verbs")
+        return BranchPrompt(prompt=await call.ask(process, "branch", branch.model_dump()))
