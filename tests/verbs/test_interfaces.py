@@ -273,7 +273,7 @@ def test_a_server_does_not_tell_where_its_models_are(name: str, placeholders: di
             message = {"verb": name, "arguments": fill_placeholders(arguments, names), "form": form}
             message |= {"seconds": 60.0, "max_items": 2048, "paths": paths, "images": None}
             try:
-                answer, _ = next_value(served.jobs["verb"](message, threading.Event(), lambda event: None))
+                answer, *_ = next_value(served.jobs["verb"](message, threading.Event(), lambda event: None))
             except RegardError as error:
                 assert arguments is not good, error
                 answer = str(error).encode()
@@ -286,7 +286,7 @@ def load_served(name: str, path: str) -> ServedModel:
     return ServedModel.load({"name": name, "path": path, "lane": "verbs", **asdict(ModelOptions(device="cpu"))})
 
 
-def next_value(job: Generator[Any, None, tuple[Any, int]]) -> tuple[Any, int]:
+def next_value(job: Generator[Any, None, tuple[Any, ...]]) -> tuple[Any, ...]:
     """What a job that takes one step returns."""
     try:
         next(job)
