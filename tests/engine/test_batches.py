@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.engine.batches import filler_lengths, packed_batches, plan_batches, to_device
+from regard.data.batch import group_by_token_budget
+from regard.engine.batches import filler_lengths, packed_batches, to_device
 from regard.nn.masks import Packed
 from regard.text import TokenIds
 
@@ -18,7 +19,7 @@ ROWS = st.lists(st.lists(st.integers(1, 30_000), min_size=1, max_size=40), max_s
 @given(st.lists(st.integers(1, 50), max_size=200), st.integers(1, 120))
 def test_plan(lengths: list[int], budget: int) -> None:
     sizes = np.array(lengths, dtype=np.int64)
-    batches = plan_batches(sizes, budget)
+    batches = group_by_token_budget(sizes, budget)
     assert sorted(index for batch in batches for index in batch.tolist()) == list(range(len(lengths)))
     assert all(sizes[batch].sum() <= budget or len(batch) == 1 for batch in batches)
     ordered = [int(sizes[index]) for batch in batches for index in batch]

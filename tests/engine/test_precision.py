@@ -13,7 +13,9 @@ from regard.engine.precision import PrecisionChoice, compare_precisions, inferen
 from regard.engine.tuning import CpuSettings
 from regard.errors import InputError
 from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig
-from regard.nn.fast.inference_layers import Int8Linear, OneDnnLinear, int8_range, quantize_rows, supports_packing
+from regard.nn.fast.inference_layers import Int8Linear, OneDnnLinear
+from regard.nn.fast.int8_weights import int8_range, quantize_rows
+from regard.nn.fast.packed_linear import supports_packing
 from regard.nn.masks import Packed
 
 CPU = torch.device("cpu")

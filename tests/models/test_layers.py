@@ -19,7 +19,8 @@ from regard.engine.tuning import measure
 from regard.errors import InputError
 from regard.models.family import build, can, describe_model, families, get_family
 from regard.nn.attention import FusedProjection
-from regard.nn.fast.inference_layers import supports_int8, supports_packing
+from regard.nn.fast.int8_weights import supports_int8
+from regard.nn.fast.packed_linear import supports_packing
 from regard.nn.layer import Layer, layers_of
 from regard.nn.stack import Stack
 from regard.training.loop import enable_gradient_checkpointing

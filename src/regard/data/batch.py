@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.nn.masks import Layout, Packed, Padded
+from regard.nn.masks import MAX_SEQUENCES, Layout, Packed, Padded
 
 Item = TypeVar("Item")
+Indices = NDArray[np.int64]
 CHARACTERS = 1 << 22  # of text in memory at once
 
 
@@ -45,16 +48,20 @@ def collate(texts: Sequence[Sequence[int]], *, packed: bool = True, padding: int
     return Batch(ids, Padded(None) if min(lengths) == max(lengths) else Padded.from_lengths(lengths))
 
 
-def group_by_token_budget(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Group indices by length, longest first, with at most `budget` tokens (or one text) per group."""
-    groups: list[list[int]] = []
-    remaining = 0
-    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if lengths[index] > remaining:
-            groups.append([])
-            remaining = budget
-        groups[-1].append(index)
-        remaining -= lengths[index]
+def group_by_token_budget(lengths: Sequence[int] | Indices, budget: int) -> list[Indices]:
+    """Group the indices of texts by length, longest first, with at most `budget` tokens (or one text) per group."""
+    if len(lengths) == 1:
+        return [np.zeros(1, dtype=np.int64)]
+    sizes = np.asarray(lengths, dtype=np.int64)
+    order = np.argsort(-sizes, kind="stable")
+    ends = np.cumsum(sizes[order])
+    groups, start = [], 0
+    while start < len(order):
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + budget, side="right"))
+        stop = min(max(stop, start + 1), start + MAX_SEQUENCES)
+        groups.append(order[start:stop])
+        start = stop
     return groups
 
 

@@ -9,28 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batch import Batch
-from regard.nn.masks import MAX_SEQUENCES, Packed
+from regard.data.batch import Batch, Indices, group_by_token_budget
+from regard.nn.masks import Packed
 from regard.text import TokenIds
 
 MIN_STEP = 8  # tokens between sizes of batches on a CPU
-Indices = NDArray[np.int64]
-
-
-def plan_batches(lengths: Indices, budget: int) -> list[Indices]:
-    """Group the indices of sequences by length, longest first, with at most `budget` tokens (or one sequence) each."""
-    if len(lengths) == 1:
-        return [np.zeros(1, dtype=np.int64)]
-    order = np.argsort(-lengths, kind="stable")
-    ends = np.cumsum(lengths[order])
-    batches, start = [], 0
-    while start < len(order):
-        before = int(ends[start - 1]) if start else 0
-        stop = int(np.searchsorted(ends, before + budget, side="right"))
-        stop = min(max(stop, start + 1), start + MAX_SEQUENCES)
-        batches.append(order[start:stop])
-        start = stop
-    return batches
 
 
 def packed_batches(windows: Iterable[TokenIds], budget: int) -> Iterator[tuple[Indices, TokenIds]]:
@@ -43,7 +26,7 @@ def packed_batches(windows: Iterable[TokenIds], budget: int) -> Iterator[tuple[I
         tokens = rest.extend(window)
         indices = np.concatenate([indices, np.arange(count, count + len(window))])
         count += len(window)
-        batches = plan_batches(tokens.lengths, budget)
+        batches = group_by_token_budget(tokens.lengths, budget)
         last = batches.pop() if batches else np.zeros(0, dtype=np.int64)
         for batch in batches:
             yield indices[batch], tokens.select(batch)

@@ -31,12 +31,12 @@ from regard.nn.layer import layers_of
 
 if TYPE_CHECKING:
     from regard.nn.fast.inference_layers import optimize_for_inference as optimize_for_inference
-    from regard.nn.fast.inference_layers import supports_int8 as supports_int8
     from regard.nn.fast.int8_weights import has_int8_weights, quantize_weights
+    from regard.nn.fast.int8_weights import supports_int8 as supports_int8
 else:
     try:
-        from regard.nn.fast.inference_layers import optimize_for_inference, supports_int8
-        from regard.nn.fast.int8_weights import has_int8_weights, quantize_weights
+        from regard.nn.fast.inference_layers import optimize_for_inference
+        from regard.nn.fast.int8_weights import has_int8_weights, quantize_weights, supports_int8
     except ImportError:  # the folder of kernels is optional
 
         def optimize_for_inference(model, precision):

@@ -100,7 +100,7 @@ class Bart(EncoderDecoder):
 
 def layer_config(config: Any, *, norm_first: bool = False) -> LayerConfig:
     """The encoder layers of a family with BART's config fields."""
-    return LayerConfig.of(config, norm_first=norm_first, ffn_dropout=config.activation_dropout)
+    return LayerConfig.from_model_config(config, norm_first=norm_first, ffn_dropout=config.activation_dropout)
 
 
 def decoder_layer(layer: LayerConfig, config: Any) -> LayerConfig:

@@ -130,7 +130,7 @@ class Bert(TextEncoder):
         output_heads = family.output_heads if output_heads is None else output_heads
         for head in output_heads:
             check_choice("head", head, family.output_heads)
-        layer = LayerConfig.of(config)
+        layer = LayerConfig.from_model_config(config)
         width = config.embedding_size or config.hidden_size
         self.embedding = TextEmbedding(
             config.vocab_size,

@@ -99,7 +99,7 @@ class DebertaV2(bert.Bert):
         """Return layers whose scores are scaled by the number of their terms."""
         config = self.config
         width = config.hidden_size // config.num_attention_heads
-        layer = LayerConfig.of(config, scale=1 / math.sqrt(width * (1 + len(config.pos_att_type))))
+        layer = LayerConfig.from_model_config(config, scale=1 / math.sqrt(width * (1 + len(config.pos_att_type))))
         layers = [Block(layer) for _ in range(config.num_hidden_layers)]
         if config.conv_kernel_size is not None:
             settings = {"kernel": config.conv_kernel_size, "groups": config.conv_groups}

@@ -38,7 +38,7 @@ class Gpt(CausalDecoder):
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
         self.config = config
-        layer = LayerConfig.of(config, norm_first=True, causal=True)
+        layer = LayerConfig.from_model_config(config, norm_first=True, causal=True)
         self.embedding = TextEmbedding(
             config.vocab_size,
             config.hidden_size,

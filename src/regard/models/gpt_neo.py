@@ -48,7 +48,7 @@ class GptNeo(CausalDecoder):
     def __init__(self, config: GptNeoConfig) -> None:
         super().__init__()
         self.config = config
-        layer = LayerConfig.of(config, norm_first=True, qkv_bias=False, scale=1.0, causal=True)
+        layer = LayerConfig.from_model_config(config, norm_first=True, qkv_bias=False, scale=1.0, causal=True)
         self.embedding = TextEmbedding(
             config.vocab_size,
             config.hidden_size,

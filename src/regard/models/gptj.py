@@ -44,7 +44,9 @@ class GptJ(CausalDecoder):
     def __init__(self, config: GptJConfig, *, output_heads: Collection[str] = ("output",)) -> None:
         super().__init__()
         self.config = config
-        layer = LayerConfig.of(config, norm_first=True, qkv_bias=False, attention_output_bias=False, causal=True)
+        layer = LayerConfig.from_model_config(
+            config, norm_first=True, qkv_bias=False, attention_output_bias=False, causal=True
+        )
         self.embedding = TextEmbedding(config.vocab_size, config.hidden_size, dropout=config.embedding_dropout)
         positions = Rotary(config.rotary_dim, interleaved=True)
         layers = (ParallelBlock(layer, positions=positions) for _ in range(config.num_hidden_layers))

@@ -37,7 +37,7 @@ class OpenAIGpt(CausalDecoder):
     def __init__(self, config: OpenAIGptConfig) -> None:
         super().__init__()
         self.config = config
-        layer = LayerConfig.of(config, causal=True)
+        layer = LayerConfig.from_model_config(config, causal=True)
         self.embedding = TextEmbedding(
             config.vocab_size,
             config.hidden_size,

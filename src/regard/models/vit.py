@@ -47,7 +47,7 @@ class Vit(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        layer = LayerConfig.of(config, norm_first=True)
+        layer = LayerConfig.from_model_config(config, norm_first=True)
         self.embedding = PatchEmbedding(
             image=config.image_size,
             patch=config.patch_size,

@@ -87,7 +87,7 @@ class LayerConfig:
     ffn_dropout: float = 0.0  # inside the feed-forward network
 
     @classmethod
-    def of(cls, config: Any, **settings: Any) -> LayerConfig:
+    def from_model_config(cls, config: Any, **settings: Any) -> LayerConfig:
         """The layers of a model with the usual fields in its configuration; `settings` are those of the family."""
         return cls(
             width=config.hidden_size,

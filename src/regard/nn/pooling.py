@@ -1,4 +1,4 @@
-"""One vector per sequence from the vectors of its tokens."""
+"""One vector per sequence from the vectors of its tokens: of a packed, a padded or a compiled batch."""
 
 from __future__ import annotations
 
@@ -27,3 +27,18 @@ def pool_padded(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
     if pooling == "max":
         return hidden.masked_fill(~mask, float("-inf")).amax(1)
     return hidden.masked_fill(~mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)
+
+
+def pool_scattered(hidden: Tensor, owner: Tensor, lengths: Tensor, pooling: str = "mean") -> Tensor:
+    """One vector per text, (texts, W) in float32, of tokens (N, W) in any order of texts; `owner` (N,) is their text.
+
+    Shapes are fixed for compiled code: tokens of padding belong to the text after the last.
+    """
+    texts = len(lengths)
+    total = torch.zeros(texts + 1, hidden.shape[-1], device=hidden.device)  # the last row collects the padding
+    if pooling == "max":
+        return total.index_reduce(0, owner, hidden.float(), "amax", include_self=False)[:texts]
+    if pooling == "cls":
+        first = torch.cat([owner.new_ones(1, dtype=torch.bool), owner.diff() != 0])
+        return total.index_copy(0, owner[first], hidden[first].float())[:texts]
+    return total.index_add(0, owner, hidden.float())[:texts] / lengths[:, None]

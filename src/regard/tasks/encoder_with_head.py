@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.data.batch import Batch, collate
+from regard.data.batch import Batch, Indices, collate, group_by_token_budget
 from regard.device import autocast_dtype
-from regard.engine.batches import Indices, filler_lengths, plan_batches
+from regard.engine.batches import filler_lengths
 from regard.engine.precision import PrecisionChoice, compare_precisions, inference_copy, resolve_precision
 from regard.engine.runner import run_batches
 from regard.engine.tuning import cpu_settings
@@ -247,7 +247,7 @@ def compute_logits(
         ]
 
     with eval_mode(network), cpu_settings(device, network, chosen, work=characters) as settings:
-        groups = ((group, group) for group in plan_batches(lengths, settings.tokens))
+        groups = ((group, group) for group in group_by_token_budget(lengths, settings.tokens))
         for group, logits in run_batches(groups, compute, device):
             counts = model.output_counts([inputs[index] for index in group])
             yield from zip(group.tolist(), torch.split(logits[: sum(counts)], counts), strict=True)

@@ -8,7 +8,7 @@ import torch
 from regard.inference.generation.beam_search import greedy_search
 from regard.inference.generation.decoder import reuse_packed_weights
 from regard.models import Gpt, GptConfig
-from regard.nn.fast.inference_layers import supports_packing
+from regard.nn.fast.packed_linear import supports_packing
 
 ROWS, TOKENS = 4, 20
 

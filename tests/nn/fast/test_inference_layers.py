@@ -12,7 +12,9 @@ from regard.engine.batches import to_device
 from regard.engine.precision import inference_copy
 from regard.models.family import families
 from regard.nn import recording
-from regard.nn.fast.inference_layers import InferenceStack, supports_int8, supports_packing
+from regard.nn.fast.inference_layers import InferenceStack
+from regard.nn.fast.int8_weights import supports_int8
+from regard.nn.fast.packed_linear import supports_packing
 from regard.nn.masks import Context, Packed
 from regard.text import TokenIds
 from tests.models.test_layers import tiny

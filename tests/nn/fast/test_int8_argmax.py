@@ -14,11 +14,12 @@ from regard.inference.generation.sampling import sample
 from regard.models import Gpt, GptConfig
 from regard.nn.fast import int8_argmax
 from regard.nn.fast.int8_argmax import Int8ArgmaxFilter
+from regard.nn.fast.int8_weights import int8_range
 
 WIDTH, OUTPUTS = 128, 8192
 
 pytestmark = pytest.mark.skipif(
-    not int8_argmax._has_int8_instructions(), reason="this CPU has no int8 dot product instructions"
+    int8_range() != int8_argmax.STEPS, reason="this CPU has no int8 dot product instructions"
 )
 
 

@@ -20,7 +20,7 @@ from regard.models.llama import LlamaConfig
 from regard.nn.fast import int8_weights
 from regard.nn.fast.int8_weights import Int8Weight, has_int8_weights, quantize_weights
 
-PRODUCTS = [int8_weights._fbgemm_product, int8_weights._onednn_product, None]
+PRODUCTS = [int8_weights._fbgemm_product, int8_weights.onednn_int8_product, None]
 
 
 def only(product: Callable[..., Any] | None, monkeypatch: pytest.MonkeyPatch) -> None:

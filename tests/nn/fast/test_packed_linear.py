@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn.fast.inference_layers import supports_packing
-from regard.nn.fast.packed_linear import PackedLinear
+from regard.nn.fast.packed_linear import PackedLinear, supports_packing
 
 pytestmark = pytest.mark.skipif(not supports_packing(), reason="this torch has no packed linear layers")
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from regard.checkpoints.file_format import FileFormat, TensorNames
 from regard.checkpoints.formats import bart
-from regard.models.family import shape
 
 
 def tensor_names(config: Any) -> TensorNames:
@@ -35,7 +34,6 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
     document["bad_words_ids"] = [[fields["pad_token_id"]]]
 
 
-BIG = {**shape(1024, 6, 16), "num_decoder_layers": 6, "decoder_attention_heads": 16, "decoder_ffn_dim": 4096}
 SHARED = {key: value for key, value in bart.KEYS.items() if key not in ("bos_token_id", "forced_bos_token_id")}
 FORMAT = FileFormat(
     {**SHARED, "target_vocab_size": "decoder_vocab_size", "share_embeddings": "share_encoder_decoder_embeddings"},

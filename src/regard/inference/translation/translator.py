@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -118,7 +119,7 @@ class Translator:
         if trace is not None:
             blank = [not sentences for sentences in split for _ in sentences or " "]
             trace.set_row_numbers([row for row, is_blank in enumerate(blank) if not is_blank])
-            beam, groups = beam or Beam(num_beams=1), [list(range(len(sources)))] if sources else []
+            beam, groups = beam or Beam(num_beams=1), [np.arange(len(sources))] if sources else []
         with reuse_packed_weights():
             for group in groups:
                 results = self._search([sources[row] for row in group], beam, trace)

@@ -1,35 +1,34 @@
 """Copies of a model's Transformer layers that only compute, with weights packed or quantized for the CPU.
 
 `optimize_for_inference` returns a model whose layers have oneDNN's packed weights (float32), or 8-bit weights with one
-scale per output and activations that are quantized row by row as they come (int8). All other modules are shared with
-the original model, which does not change. A row's result never depends on the other rows of the batch.
+scale per output and activations that are quantized row by row as they come (int8), and that compute complete texts
+without calls of modules (`fused_layer`). All other modules are shared with the original model, which does not change.
+A row's result never depends on the other rows of the batch.
+
+For all families with layers of `nn.block`. MiniLM on two cores embeds 1.27 times as many SST-2 sentences per second as
+transformers in float32, and 2.7 times as many in int8 (benchmarks/results/embed.json).
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from functools import cache, partial
-from typing import Any, TypeGuard, TypeVar
+from functools import partial
+from typing import TypeGuard, TypeVar
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.nn import recording
 from regard.nn.attention import Attention, FusedProjection
 from regard.nn.block import ACTIVATIONS, Block, FeedForward, ParallelBlock, TransformerLayer
 from regard.nn.fast.fused_layer import Function, FusedLayer, norm_function
+from regard.nn.fast.int8_weights import int8_range, onednn_int8_product, quantize_matrix, supports_int8
+from regard.nn.fast.packed_linear import FUSED_ACTIVATIONS, pack_matrix, packed_product, supports_packing
 from regard.nn.layer import Layer
 from regard.nn.masks import Context, Layout, Packed
 from regard.nn.rotary import Rotary
 from regard.nn.stack import Stack
 
-ROWS = 512  # for which oneDNN packs a matrix; other numbers of rows are nearly as fast
-ROW_TRAILER = 8  # bytes of the step and the minimum behind a quantized row
-FULL_RANGE, REDUCED_RANGE = 127, 63  # of 8-bit weights; reduced where products of neighbors would overflow 16 bits
-# Activations that oneDNN applies to the result of a product: its name and algorithm.
-FUSED_ACTIVATIONS = {"relu": ("relu", ""), "gelu": ("gelu", "none"), "gelu-tanh": ("gelu", "tanh")}
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -59,71 +58,23 @@ class OneDnnLinear(nn.Module):
 
     def __init__(self, linear: nn.Linear, activation: str | None = None) -> None:
         super().__init__()
-        self.product = onednn_product(linear.weight.detach(), linear.bias, activation)
+        self.product = packed_product(pack_matrix(linear.weight), linear.bias, activation)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.product(x)
-
-
-def onednn_product(weight: Tensor, bias: Tensor | None, activation: str | None = None) -> Function:
-    """Return activation(x @ weight.T + bias) as a function, with a packed copy of the weight."""
-    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
-    post, algorithm = ("none", "") if activation is None else FUSED_ACTIVATIONS[activation]
-    linear: Any = torch.ops.mkldnn._linear_pointwise.default
-    return lambda x: linear(x, packed, bias, post, [], algorithm)
 
 
 class Int8Linear(nn.Module):
-    """`nn.Linear` followed by an activation, with products of 8-bit numbers.
-
-    Weights have one scale per output: w = s_n * i, with i from -127 to 127. Each row of x is quantized between its own
-    minimum and maximum: x = m_r + d_r * q, with q from 0 to 255. Hence x w = d_r * s_n * (q i) + m_r * s_n * sum(i).
-    """
+    """`nn.Linear` followed by an activation, with products of 8-bit numbers, see `int8_weights`."""
 
     def __init__(self, linear: nn.Linear, activation: str | None = None) -> None:
         super().__init__()
-        weight = linear.weight.detach()
-        scales = (weight.abs().amax(1) / int8_range()).clamp_(min=torch.finfo(torch.float32).tiny)
-        bias = torch.zeros(len(weight)) if linear.bias is None else linear.bias.detach()
-        self.product = int8_product((weight / scales[:, None]).round_().to(torch.int8), scales, bias, activation)
+        integers, scales = quantize_matrix(linear.weight.detach(), levels=int8_range())
+        bias = None if linear.bias is None else linear.bias.detach()
+        self.product = onednn_int8_product(integers, scales, bias, activation)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.product(x)
-
-
-def int8_product(integers: Tensor, scales: Tensor, bias: Tensor, activation: str | None = None) -> Function:
-    """Return the function of an `Int8Linear` with a weight scales[:, None] * integers."""
-    features = integers.shape[1]
-    sums = integers.sum(1, dtype=torch.int32) * scales
-    zeros = torch.zeros(len(integers), dtype=torch.int32)
-    # The zeros are the weights of the step and the minimum, which follow the numbers of a quantized row.
-    packed: Tensor = torch.ops.onednn.qlinear_prepack(F.pad(integers, (0, ROW_TRAILER)), [ROWS, features + ROW_TRAILER])
-    linear: Any = torch.ops.onednn.qlinear_pointwise.default
-
-    def product(x: Tensor) -> Tensor:
-        quantized, step, minimum = quantize_rows(x if x.ndim == 2 else x.reshape(-1, features))
-        result: Tensor = linear(quantized, 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], "")
-        # In place, because new memory costs more than a pass, and in two passes.
-        torch.addcmul(bias, result, step, out=result).addcmul_(minimum, sums)
-        if activation is not None:
-            _apply_in_place(activation, result)
-        return result if x.ndim == 2 else result.view(*x.shape[:-1], -1)
-
-    return product
-
-
-def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Quantize each row of x (M, K) to 0 ... 255: x = minimum + step * quantized, with step and minimum (M, 1).
-
-    The bytes of step and minimum follow the numbers, so that the quantized rows are (M, K + ROW_TRAILER).
-    """
-    quantized = torch.ops.quantized.embedding_bag_byte_prepack.default(x)
-    width = x.shape[1]
-    if width % 4:
-        step, minimum = quantized[:, width:].contiguous().view(torch.float32).split_with_sizes((1, 1), 1)
-    else:
-        _, step, minimum = quantized.view(torch.float32).split_with_sizes((width // 4, 1, 1), 1)
-    return quantized, step, minimum
 
 
 class InferenceProjection(nn.Module):
@@ -136,50 +87,6 @@ class InferenceProjection(nn.Module):
     def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = self.linear(x).split(self.sizes, dim=-1)
         return query, key, value
-
-
-@cache
-def supports_packing() -> bool:
-    """Whether this build of torch has oneDNN's packed linear layers for this CPU."""
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
-    linear = nn.Linear(64, 48)
-    x = torch.randn(3, 64)
-    try:
-        with torch.inference_mode():
-            found, expected = OneDnnLinear(linear, "gelu")(x), F.gelu(linear(x))
-    except (AttributeError, RuntimeError):
-        return False
-    return bool(torch.allclose(found, expected, atol=1e-5))
-
-
-@cache
-def supports_int8() -> bool:
-    """Whether this build of torch has 8-bit linear layers for this CPU, and they compute what they should."""
-    return int8_range() > 0
-
-
-@cache
-def int8_range() -> int:
-    """The largest 8-bit weight with exact products; 0: there are none.
-
-    CPUs without VNNI instructions add pairs of products in 16 bits, which overflow for large weights.
-    """
-    for levels in (FULL_RANGE, REDUCED_RANGE):
-        weight = torch.full((32, 64), levels, dtype=torch.int8)
-        x = torch.full((3, 64), 255, dtype=torch.uint8)
-        ones, zeros = torch.ones(32), torch.zeros(32, dtype=torch.int32)
-        try:
-            quantize_rows(torch.randn(2, 64))
-            packed = torch.ops.onednn.qlinear_prepack(weight, [ROWS, 64])
-            product = torch.ops.onednn.qlinear_pointwise(
-                x, 1.0, 0, packed, ones, zeros, None, 1.0, 0, torch.float32, "none", [], ""
-            )
-        except (AttributeError, RuntimeError):
-            return 0
-        if bool((product == 64 * 255 * levels).all()):
-            return levels
-    return 0
 
 
 def _layer(layer: Layer, linear_class: Callable[..., nn.Module]) -> Layer:
@@ -300,10 +207,3 @@ def _with_children(module: M, replace: Callable[[nn.Module], nn.Module | None]) 
 
 def _identity(x: Tensor) -> Tensor:
     return x
-
-
-def _apply_in_place(activation: str, x: Tensor) -> None:
-    if activation == "relu":
-        x.relu_()
-    else:
-        torch.ops.aten.gelu_(x, approximate=FUSED_ACTIVATIONS[activation][1])

@@ -20,12 +20,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn.fast.inference_layers import ROWS, quantize_rows
+from regard.nn.fast.packed_linear import FUSED_ACTIVATIONS, ROWS
 
-LEVELS = 127  # of a weight on either side of zero
+LEVELS, REDUCED_LEVELS = 127, 63  # of a weight on either side of zero; reduced where sums would overflow 16 bits
+ROW_TRAILER = 8  # bytes of the step and the minimum behind a quantized row
 MIN_ELEMENTS = 1 << 12  # of a matrix
 M = TypeVar("M", bound=nn.Module)
 Product = Callable[[Tensor], Tensor]  # rows (N, K) -> rows (N, M)
+
+
+def quantize_matrix(matrix: Tensor, *, levels: int = LEVELS) -> tuple[Tensor, Tensor]:
+    """Return integers (M, K) from -levels to levels and scales (M,), one per output."""
+    scales = (matrix.abs().amax(1) / levels).clamp_(min=torch.finfo(torch.float32).tiny)
+    return (matrix / scales[:, None]).round_().to(torch.int8), scales
 
 
 class Int8Weight(Tensor):
@@ -46,8 +53,7 @@ class Int8Weight(Tensor):
     @classmethod
     def of(cls, matrix: Tensor) -> Int8Weight:
         """Quantize a matrix."""
-        scales = (matrix.abs().amax(1) / LEVELS).clamp_(min=torch.finfo(torch.float32).tiny)
-        return cls((matrix / scales[:, None]).round_().to(torch.int8), scales)
+        return cls(*quantize_matrix(matrix))
 
     def dequantize(self) -> Tensor:
         return self.integers.float() * self.scales[:, None]
@@ -107,7 +113,7 @@ def has_int8_weights(model: nn.Module) -> bool:
 
 def new_product(integers: Tensor, scales: Tensor) -> Product:
     """The fastest product with a matrix that this CPU and this build of torch have."""
-    for make in (_fbgemm_product, _onednn_product):
+    for make in (_fbgemm_product, onednn_int8_product):
         if _works(make):
             return make(integers, scales)
     return lambda x: F.linear(x, integers.float() * scales[:, None])
@@ -140,19 +146,46 @@ def _fbgemm_product(integers: Tensor, scales: Tensor) -> Product:
     return product
 
 
-def _onednn_product(integers: Tensor, scales: Tensor) -> Product:
-    packed = torch.ops.onednn.qlinear_prepack(integers, [ROWS, integers.shape[1]])
-    zeros = torch.zeros(len(integers), dtype=torch.int32)
+def onednn_int8_product(
+    integers: Tensor, scales: Tensor, bias: Tensor | None = None, activation: str | None = None
+) -> Product:
+    """Return activation(x @ weight.T + bias) as a function, with the weight w = s_n * i of a quantized matrix.
+
+    Each row of x is quantized between its own minimum and maximum: x = m_r + d_r * q, with q from 0 to 255. Hence
+    x w = d_r * s_n * (q i) + m_r * s_n * sum(i).
+    """
+    features = integers.shape[1]
     sums = integers.sum(1, dtype=torch.int32) * scales
+    zeros = torch.zeros(len(integers), dtype=torch.int32)
+    # The zeros are the weights of the step and the minimum, which follow the numbers of a quantized row.
+    packed: Tensor = torch.ops.onednn.qlinear_prepack(F.pad(integers, (0, ROW_TRAILER)), [ROWS, features + ROW_TRAILER])
+    linear: Any = torch.ops.onednn.qlinear_pointwise.default
 
     def product(x: Tensor) -> Tensor:
-        quantized, step, minimum = quantize_rows(x)
-        result: Tensor = torch.ops.onednn.qlinear_pointwise(
-            quantized, 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
-        )
-        return result.mul_(step).addcmul_(minimum, sums)
+        quantized, step, minimum = quantize_rows(x if x.ndim == 2 else x.reshape(-1, features))
+        result: Tensor = linear(quantized, 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], "")
+        # In place, because new memory costs more than a pass, and in two passes.
+        result = result.mul_(step) if bias is None else torch.addcmul(bias, result, step, out=result)
+        result.addcmul_(minimum, sums)
+        if activation is not None:
+            _apply_in_place(activation, result)
+        return result if x.ndim == 2 else result.view(*x.shape[:-1], -1)
 
     return product
+
+
+def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Quantize each row of x (M, K) to 0 ... 255: x = minimum + step * quantized, with step and minimum (M, 1).
+
+    The bytes of step and minimum follow the numbers, so that the quantized rows are (M, K + ROW_TRAILER).
+    """
+    quantized = torch.ops.quantized.embedding_bag_byte_prepack.default(x)
+    width = x.shape[1]
+    if width % 4:
+        step, minimum = quantized[:, width:].contiguous().view(torch.float32).split_with_sizes((1, 1), 1)
+    else:
+        _, step, minimum = quantized.view(torch.float32).split_with_sizes((width // 4, 1, 1), 1)
+    return quantized, step, minimum
 
 
 @cache
@@ -167,3 +200,39 @@ def _works(make: Callable[[Tensor, Tensor], Product]) -> bool:
     except (AttributeError, RuntimeError):
         return False
     return all(bool((error.abs() <= 64 * LEVELS / 127).all()) for error in errors)
+
+
+@cache
+def supports_int8() -> bool:
+    """Whether this build of torch has 8-bit linear layers for this CPU, and they compute what they should."""
+    return int8_range() > 0
+
+
+@cache
+def int8_range() -> int:
+    """The largest 8-bit weight with exact products; 0: there are none.
+
+    CPUs without VNNI instructions add pairs of products in 16 bits, which overflow for large weights.
+    """
+    for levels in (LEVELS, REDUCED_LEVELS):
+        weight = torch.full((32, 64), levels, dtype=torch.int8)
+        x = torch.full((3, 64), 255, dtype=torch.uint8)
+        ones, zeros = torch.ones(32), torch.zeros(32, dtype=torch.int32)
+        try:
+            quantize_rows(torch.randn(2, 64))
+            packed = torch.ops.onednn.qlinear_prepack(weight, [ROWS, 64])
+            product = torch.ops.onednn.qlinear_pointwise(
+                x, 1.0, 0, packed, ones, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+            )
+        except (AttributeError, RuntimeError):
+            return 0
+        if bool((product == 64 * 255 * levels).all()):
+            return levels
+    return 0
+
+
+def _apply_in_place(activation: str, x: Tensor) -> None:
+    if activation == "relu":
+        x.relu_()
+    else:
+        torch.ops.aten.gelu_(x, approximate=FUSED_ACTIVATIONS[activation][1])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from regard.device import autocast_dtype
 from regard.events import Progress
 from regard.nn.masks import MAX_SEQUENCES, Packed
+from regard.nn.pooling import pool_scattered
 from regard.nn.training import evaluation_mode
 from regard.training.events import Events
 from regard.training.recipes.embedding.config import EmbeddingObjectiveSection
@@ -27,18 +28,6 @@ from regard.training.recipes.embedding.losses import (
 )
 
 TOKENS = defaultdict(lambda: 1 << 18, cpu=4096)  # per batch of a teacher, by device
-
-
-def pool(hidden: Tensor, owner: Tensor, lengths: Tensor, pooling: str = "mean") -> Tensor:
-    """One vector per text, (texts, W) in float32, from the tokens of a packed batch; see `pack`."""
-    texts = len(lengths)
-    total = torch.zeros(texts + 1, hidden.shape[-1], device=hidden.device)  # the last row collects the padding
-    if pooling == "max":
-        return total.index_reduce(0, owner, hidden.float(), "amax", include_self=False)[:texts]
-    if pooling == "cls":
-        first = torch.cat([owner.new_ones(1, dtype=torch.bool), owner.diff() != 0])
-        return total.index_copy(0, owner[first], hidden[first].float())[:texts]
-    return total.index_add(0, owner, hidden.float())[:texts] / lengths[:, None]
 
 
 def run_packed(model: nn.Module, ids: Tensor, starts: Tensor, positions: Tensor, *, max_length: int) -> Tensor:
@@ -67,7 +56,7 @@ def teacher_vectors(
         owner, lengths = inputs.pop("owner"), inputs.pop("lengths")
         with evaluation_mode(model), torch.autocast(device.type, autocast, enabled=autocast is not None):
             hidden = run_packed(model, **inputs, max_length=max_length)
-            found = F.normalize(pool(hidden, owner, lengths, pooling), dim=-1)
+            found = F.normalize(pool_scattered(hidden, owner, lengths, pooling), dim=-1)
         vectors[rows] = found.half().cpu().numpy()
         done += len(rows)
         yield Progress(stage="embedding with the teacher", done=done, total=len(texts))
@@ -98,7 +87,7 @@ class EmbeddingObjective(nn.Module):
     ) -> dict[str, Tensor]:
         hidden = run_packed(self.model, ids, starts, positions, max_length=self.max_length)
         with torch.autocast(ids.device.type, enabled=False):  # similarities are divided by a small temperature
-            vectors = pool(hidden, owner, lengths)
+            vectors = pool_scattered(hidden, owner, lengths)
             if targets is not None:
                 return self._distillation(vectors, targets.float())
             columns = vectors.chunk(self.columns)

@@ -26,7 +26,7 @@ Command = Callable[..., list[str]]
 
 @pytest.fixture(scope="module")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
-    modules = ("regard.training.finetuning.run", "torch.distributed.fsdp")
+    modules = ("regard.training.recipes.finetuning.run", "torch.distributed.fsdp")
     launcher = Launcher(tmp_path_factory.mktemp("printed"), *modules)
     yield launcher
     launcher.close()
