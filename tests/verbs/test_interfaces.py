@@ -221,6 +221,21 @@ def test_the_formats_are_those_of_the_result(name: str) -> None:
     assert issubclass(verb.result_type(), Result)
 
 
+@pytest.mark.parametrize("name", [name for name in VERBS if find(name).formats])
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    name: str, placeholders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = command_line(name, fill_placeholders(EXAMPLES[name].good, placeholders), tmp_path)
+    suffixes, options = find(name).formats, words.index("--json")
+    for output, parts in {
+        tmp_path / "a.pdf": [f".{one.removeprefix('.')}" for one in suffixes],
+        tmp_path / "nowhere" / f"a.{suffixes[0].removeprefix('.')}": ["there is no folder", "nowhere"],
+    }.items():
+        assert run([*words[:options], "--output", str(output), *words[options:]]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == "" and all(part in printed.err for part in parts)
+
+
 @pytest.mark.parametrize(
     ("name", "field"),
     [
