@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import require_tokenizer
-from regard.checkpoints.loading import heads_of
+from regard.checkpoints.loading import output_heads_of
 from regard.data.image_processor import ImageProcessor
 from regard.errors import InputError
 from regard.models import Vit, VitConfig
@@ -136,7 +136,7 @@ class ImageModelFactory(ModelFactory):
         if self.pretrained is None:
             return ImageClassifier(Vit(self._config()), shift=self.vision.max_shift)
         model = copy.deepcopy(self.pretrained)
-        for head in heads_of(model):  # those of another task
+        for head in output_heads_of(model):  # those of another task
             setattr(model, head, None)
         model.classifier = nn.Linear(model.config.hidden_size, self.task.num_outputs)
         model.config = replace(model.config, num_labels=self.task.num_outputs)
