@@ -32,8 +32,8 @@ from regard.device import autocast_dtype, choose_device
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import open_dataset
 from regard.training.pretraining.objectives import PretrainingDataset, objective_class
-from regard.training.pretraining.plan import peak_flops
 from regard.training.pretraining.recipe import PretrainingRecipe
+from regard.training.speed import peak_flops
 from regard.training.trainer import Trainer
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"

@@ -127,11 +127,11 @@ def pretrain(
             yield Note(message=problem)
         if done is not None:
             return done
+        recipe = PretrainingRecipe(config, dataset, output, processes=world.size, start=start, begin=begin)
         try:
             objective_class(config).check_held_out(config, dataset)
         except InputError as error:
             raise error if held_out else InputError(f"{error}; or name a text to evaluate on with --heldout") from None
-        recipe = PretrainingRecipe(config, dataset, output, processes=world.size, start=start, begin=begin)
         events = train_and_save(recipe, device=world.device(device), world=world)
         return (yield from log_events(events, output, tensorboard=board)) if world.is_main else drain(events)
 
