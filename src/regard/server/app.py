@@ -18,7 +18,7 @@ from starlette.routing import Route
 from regard.server.http.access import KEY_PAGE, KEY_REFUSAL, TOKEN_PAGE, HostMiddleware, KeyMiddleware
 from regard.server.http.api_keys import ApiKeys
 from regard.server.http.connection import BodyReader
-from regard.server.http.endpoint import EXCEPTION_HANDLERS, Gate, Limits
+from regard.server.http.endpoint import EXCEPTION_HANDLERS, AdmissionControl, Limits
 from regard.server.http.gateway import Gateway, Reporter
 from regard.server.http.metrics import ServerMetrics
 from regard.server.http.request_log import RequestLog
@@ -59,15 +59,15 @@ def create_app(
     any, one of the `keys`. `hosts` are the Host headers that are answered. `state.shed` is what `create_server`
     takes."""
     metrics = ServerMetrics() if metrics is None else metrics
-    gate = Gate(limits or (Limits() if studio is None else STUDIO_LIMITS), body_reader)
-    verb_gate = gate if studio is None else gate.with_limits(PAGE_LIMITS if limits is None else limits)
+    admission = AdmissionControl(limits or (Limits() if studio is None else STUDIO_LIMITS), body_reader)
+    verb_admission = admission if studio is None else admission.with_limits(PAGE_LIMITS if limits is None else limits)
     reporter = Reporter(log, metrics)
     routes = [
-        *TeiRoutes(models, gate).routes(),
-        *OpenAIRoutes(models, gate).routes(),
+        *TeiRoutes(models, admission).routes(),
+        *OpenAIRoutes(models, admission).routes(),
         Route("/metrics", metrics.respond),
     ]
-    description = ApiDescription(models, routes, gate.limits)
+    description = ApiDescription(models, routes, admission.limits)
     middleware = [Middleware(Gateway, reporter=reporter), Middleware(HostMiddleware, hosts=hosts)]
     refusal = KEY_REFUSAL if studio is None else TOKEN_PAGE if keys is None else KEY_PAGE
     if studio is not None and keys is None:
@@ -76,14 +76,14 @@ def create_app(
         middleware.append(Middleware(KeyMiddleware, keys=keys, refusal=refusal))
     app = Starlette(
         routes=[
-            *([] if studio is None else StudioRoutes(studio, verb_gate).routes()),
+            *([] if studio is None else StudioRoutes(studio, verb_admission).routes()),
             *routes,
             Route("/openapi.json", description.respond),
             Route("/v1/openapi.json", description.respond),
-            *VerbRoutes(models, verb_gate, None if studio is None else studio.images).routes(),
+            *VerbRoutes(models, verb_admission, None if studio is None else studio.images).routes(),
         ],
         middleware=middleware,
         exception_handlers=EXCEPTION_HANDLERS,
     )
-    app.state.shed = Shedder(gate, routes, reporter)
+    app.state.shed = Shedder(admission, routes, reporter)
     return app
