@@ -60,7 +60,7 @@ from regard.tasks.prediction.result import PredictResult
 from regard.training.cost import CostEstimate
 from regard.training.doctor import DoctorResult
 from regard.training.pretraining.corpus import CorpusResult
-from regard.training.pretraining.trainer import PretrainingResult
+from regard.training.pretraining.recipe import PretrainingResult
 from regard.training.recipes.embedding.recipe import EmbeddingReport
 from regard.training.recipes.finetuning.report import FineTuningReport
 from regard.training.recipes.translation.recipe import TranslationReport

@@ -16,7 +16,7 @@ from regard.cli import commands
 from regard.cli.app import run, verb_commands
 from regard.data.corpus import CorpusProgress
 from regard.errors import InputError
-from regard.training.pretraining import plan
+from regard.training import speed
 from tests.training.pretraining.runs import command, ignore_preparation, settings, story
 
 STORY = story()
@@ -28,8 +28,8 @@ Captured = pytest.CaptureFixture[str]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory of the command, with texts; the speed measurement before a run is shortened."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plan, "SECONDS", 0.0)
-    monkeypatch.setitem(plan.SIDE, "cpu", 64)
+    monkeypatch.setattr(speed, "SECONDS", 0.0)
+    monkeypatch.setitem(speed.SIDE, "cpu", 64)
     files: dict[str, bytes] = {
         "story.txt": STORY.encode(),
         "empty.txt": b"\n \n",

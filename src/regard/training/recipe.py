@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from regard.settings import SettingsFile
     from regard.training.run import Session
     from regard.training.run_folder import RunReport
+    from regard.training.speed import Speed
+    from regard.training.trainer import Trainer
     from regard.training.world import World
 
 T = TypeVar("T")
@@ -132,6 +134,14 @@ class Recipe(ABC):
         """Whether the objective is compiled."""
         mode = self.run.compile
         return mode == "on" or (mode == "auto" and self.constant_shapes and device.type == "cuda")
+
+    def other_data(self, position: Any) -> str:
+        """Why a position in a checkpoint is one in other data; empty if it is not."""
+        return ""
+
+    def plan(self, trainer: Trainer, speed: Speed | None) -> Events[None]:
+        """Called before the first step of a run that is not resumed; may set `trainer.training_seconds`."""
+        yield from ()
 
     def quality(self, scores: Scores) -> float:
         """What makes one epoch better than another: the main score."""

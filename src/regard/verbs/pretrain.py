@@ -12,7 +12,7 @@ from regard.verbs.train import RunRequest, Settings, is_secondary, settings_opti
 
 if TYPE_CHECKING:
     from regard.training.pretraining.config import PretrainingConfig
-    from regard.training.pretraining.trainer import PretrainingResult
+    from regard.training.pretraining.recipe import PretrainingResult
 
 
 class PretrainRequest(RunRequest):
@@ -41,7 +41,7 @@ class PretrainRequest(RunRequest):
     )
 
 
-@verb(PretrainRequest, result="regard.training.pretraining.trainer:PretrainingResult", http=False)
+@verb(PretrainRequest, result="regard.training.pretraining.recipe:PretrainingResult", http=False)
 def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None, PretrainingResult]:
     """Pretrain a BERT (masked tokens, next sentence), a GPT (next token), a T5 (dropped spans) or an ELMo (next and
     previous token, by LSTMs) on raw text.
@@ -63,7 +63,6 @@ def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None,
         request.config or saved,
         family=request.family,
         overrides=[*budget, *request.settings],
-        saved=saved is not None,
     )
     device = choose_device(request.device)
     if device.type == "cpu" and "WORLD_SIZE" not in os.environ:
@@ -92,7 +91,7 @@ def _fit(config: PretrainingConfig, request: PretrainRequest) -> Generator[Event
     from regard.training.run_folder import saved_config
 
     if saved := saved_config(request.output, resume=request.resumes):
-        before = type(config).read(saved, family=request.family, saved=True)
+        before = type(config).read(saved, family=request.family)
         for section in before.sections():
             config = fill(config, section, **dict(getattr(before, section)))
         return config

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from regard.data.corpus import build_corpus, train_tokenizer
-from regard.training import trainer
-from regard.training.pretraining import plan
+from regard.training import speed, trainer
 from tests.training.pretraining.runs import SMALL, Launcher, story
 
 
@@ -44,8 +43,8 @@ def corpus(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def fast_run_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process: shorten the measurements before a run and log every step."""
-    monkeypatch.setattr(plan, "SECONDS", 0.0)
-    monkeypatch.setitem(plan.SIDE, "cpu", 64)
+    monkeypatch.setattr(speed, "SECONDS", 0.0)
+    monkeypatch.setitem(speed.SIDE, "cpu", 64)
     monkeypatch.setattr(trainer, "LOG_EVERY", 0.0)
 
 

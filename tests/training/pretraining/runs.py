@@ -19,10 +19,9 @@ from typing import Any
 
 import pytest
 
-from regard.training import trainer
-from regard.training.pretraining import plan
+from regard.training import speed, trainer
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.trainer import Pretrainer
+from regard.training.pretraining.recipe import PretrainingRecipe
 from regard.training.settings import parse_budget
 
 __all__ = [
@@ -102,17 +101,17 @@ def command(sources: Path, output: Path, *more: str, family: str = "bert", **cha
 
 def use_fast_run_settings() -> None:
     """Shorten the measurements before a run and log every step."""
-    plan.SECONDS, trainer.LOG_EVERY = 0.0, 0.0
-    plan.SIDE["cpu"] = 64
+    speed.SECONDS, trainer.LOG_EVERY = 0.0, 0.0
+    speed.SIDE["cpu"] = 64
 
 
 def ignore_preparation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the whole budget to the training, however long the preparation takes on a busy machine."""
 
-    def divide_budget(self: Pretrainer) -> None:
-        self.training_seconds = parse_budget(self.config.schedule.budget)
+    def seconds_left(self: PretrainingRecipe) -> float:
+        return parse_budget(self.config.schedule.budget)
 
-    monkeypatch.setattr(Pretrainer, "_divide_budget", divide_budget)
+    monkeypatch.setattr(PretrainingRecipe, "seconds_left", seconds_left)
 
 
 def events(output: Path, kind: str | None = None) -> list[dict[str, Any]]:

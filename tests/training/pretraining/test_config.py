@@ -293,9 +293,7 @@ def test_the_choices_are_those_of_the_code_behind_them() -> None:
     assert choices(ModelSection, "activation") == set(ACTIVATIONS)
     assert choices(VocabularySection, "kind") == set(get_args(TokenizerType))
     assert choices(OptimizerSection, "name") == set(get_args(OptimizerName))
-    assert choices(ScheduleSection, "lr_scheduler_type") == set(get_args(SchedulerType)) - {
-        "noam"
-    }  # used for translation only
+    assert choices(ScheduleSection, "lr_scheduler_type") == set(get_args(SchedulerType))
     assert choices(ObjectiveSection, "sentence_pairs") == {"next", "order", "none"}
 
 
@@ -325,11 +323,3 @@ def test_there_are_configurations() -> None:
     names = {path.stem for path in CONFIGS.glob("*.toml")}
     assert names >= {"bert-tiny", "bert-small-300s", "regard-bert", "bert-base", "gpt-tiny", "gpt2-small"}
     assert names >= {"t5-tiny", "elmo-tiny", "electra-tiny"}
-
-
-def test_old_names_are_refused_with_the_new_name_and_accepted_in_saved_files(tmp_path: Path) -> None:
-    assert "optimizer.rate is now called optimizer.learning_rate" in refusal("optimizer.rate=2e-3")
-    path = write_config(tmp_path, '[model]\nfamily = "bert"\nwidth = 64\nheads = 2\n[optimizer]\nrate = 1e-4\n')
-    assert "model.width is now called model.hidden_size" in refusal(path=path)
-    config = PretrainingConfig.read(path, family="bert", saved=True)
-    assert (config.model.hidden_size, config.model.num_attention_heads, config.optimizer.learning_rate) == (64, 2, 1e-4)

@@ -86,7 +86,7 @@ def test_given_cells_of_an_lstm_bound_its_outputs() -> None:
 def test_saved_settings_are_kept(tmp_path: Path) -> None:
     saved = fitted("bert")
     (tmp_path / "config.toml").write_bytes(saved.saved())
-    again = PretrainingConfig.read(tmp_path / "config.toml", family="bert", saved=True)
+    again = PretrainingConfig.read(tmp_path / "config.toml", family="bert")
     assert fit(again, text=10**10, threads=64) == saved
 
 

@@ -9,11 +9,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.models import T5, Bert, BertConfig, Gpt, GptConfig, T5Config
-from regard.training.pretraining import plan
+from regard.training import speed
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.objectives import objective_class
-from regard.training.pretraining.plan import peak_flops, seconds_per_step
 from regard.training.pretraining.span_corruption import SpanSizes
+from regard.training.speed import peak_flops, seconds_per_step
 from regard.training.world import World
 from tests.training.pretraining.runs import config
 
@@ -95,10 +95,10 @@ def test_flops_of_a_bert_include_masked_tokens_only(rate: float) -> None:
 
 
 def test_a_peak_is_a_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(plan.SIDE, "cpu", 64)
+    monkeypatch.setitem(speed.SIDE, "cpu", 64)
     now = iter(range(100))
     monkeypatch.setattr(
-        plan.time, "perf_counter", lambda: next(now) / 4
+        speed.time, "perf_counter", lambda: next(now) / 4
     )  # every four matrix products take a quarter of a second
     for dtype in (torch.float32, torch.bfloat16):
         assert peak_flops(CPU, dtype) == 4 * 2 * 64**3 / 0.25
@@ -111,8 +111,8 @@ def test_a_step_is_measured_for_some_seconds(
     seconds: float, each: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, steps = [100.0], []
-    monkeypatch.setattr(plan, "SECONDS", seconds)
-    monkeypatch.setattr(plan.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(speed, "SECONDS", seconds)
+    monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])
 
     def step() -> None:
         slow = (

@@ -126,7 +126,7 @@ def finished(corpus: Path, unseen: Path, tmp_path_factory: pytest.TempPathFactor
     output = tmp_path_factory.mktemp("finished") / "deep" / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "LOG_EVERY", 0.0)
-        patch.setattr("regard.training.pretraining.plan.SECONDS", 0.0)
+        patch.setattr("regard.training.speed.SECONDS", 0.0)
         return train(corpus, output, held_out=unseen, **FINISHED), output
 
 
@@ -220,7 +220,7 @@ def test_the_newest_checkpoints_remain(finished: tuple[PretrainingResult, Path])
 
 def test_the_measured_steps_do_not_train(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(corpus, tmp_path / "a", schedule_max_steps=2)
-    monkeypatch.setattr("regard.training.pretraining.plan.SECONDS", 0.3)
+    monkeypatch.setattr("regard.training.speed.SECONDS", 0.3)
     train(corpus, tmp_path / "b", schedule_max_steps=2)
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
 

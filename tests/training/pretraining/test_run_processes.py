@@ -35,7 +35,7 @@ def progress_of(output: Path) -> tuple[int, int]:
     """The numbers of rows and tokens that the run has read."""
     newest = max((output / "checkpoints").glob("step-*"))
     state = json.loads((newest / "state.json").read_text())["state"]
-    return state["row"], state["tokens"]
+    return state["position"]["row"], state["tokens"]
 
 
 def assert_near(output: Path, single_process_run: Path) -> None:

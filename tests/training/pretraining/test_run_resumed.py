@@ -70,7 +70,7 @@ def uninterrupted(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     output = tmp_path_factory.mktemp("whole") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
-        patch.setattr("regard.training.pretraining.plan.SECONDS", 0.0)
+        patch.setattr("regard.training.speed.SECONDS", 0.0)
         train(corpus, output)
     return output
 
@@ -275,22 +275,13 @@ def test_a_finished_run_does_no_work(
     corpus: Path, unseen: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = shutil.copytree(uninterrupted, tmp_path / "run")
-    for earlier in (False, True):
-        if earlier:  # files of a version without manifests
-            (output / "regard.json").unlink()
-            log = (output / "events.jsonl").read_text().splitlines()
-            end = json.loads(log[-1])
-            end |= {"event": "end", **end.pop("scores")}
-            del end["type"], end["text_digest"]
-            (output / "events.jsonl").write_text("\n".join([*log[:-1], json.dumps(end)]) + "\n")
-        with monkeypatch.context() as patch:
-            patch.setattr("regard.training.pretraining.run.Pretrainer", None)
-            result = train(corpus, output, resume=True)
-        end = json.loads((output / "events.jsonl").read_text().splitlines()[-1])
-        scores = end["scores"] if "scores" in end else {"mlm": end["mlm"]}
-        assert (result.steps, result.seconds, result.scores) == (STEPS, end["seconds"], scores)
-        with pytest.raises(InputError, match="was trained on another text"):
-            train(corpus, output, resume=True, held_out=[str(unseen)])
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.training.pretraining.run.PretrainingRecipe", None)
+        result = train(corpus, output, resume=True)
+    end = json.loads((output / "events.jsonl").read_text().splitlines()[-1])
+    assert (result.steps, result.seconds, result.scores) == (STEPS, end["seconds"], end["scores"])
+    with pytest.raises(InputError, match="was trained on another text"):
+        train(corpus, output, resume=True, held_out=[str(unseen)])
 
 
 @pytest.mark.parametrize("resume", [False, True])

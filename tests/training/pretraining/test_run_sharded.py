@@ -56,7 +56,7 @@ def newest(output: Path) -> Path:
 
 
 def rows_read(output: Path) -> int:
-    row: int = json.loads((newest(output) / "state.json").read_text())["state"]["row"]
+    row: int = json.loads((newest(output) / "state.json").read_text())["state"]["position"]["row"]
     return row
 
 

@@ -8,17 +8,17 @@ import pytest
 import torch
 
 from regard.events import drain
+from regard.training import speed
 from regard.training import trainer as reporting
-from regard.training.pretraining import plan
 from regard.training.pretraining.run import pretrain
 from tests.training.pretraining.runs import config, events, ignore_preparation, story
 
 
 def test_a_run_never_has_more_left_than_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ignore_preparation(monkeypatch)
-    monkeypatch.setattr(plan, "SECONDS", 0.0)
+    monkeypatch.setattr(speed, "SECONDS", 0.0)
     monkeypatch.setattr(reporting, "LOG_EVERY", 0.0)
-    monkeypatch.setitem(plan.SIDE, "cpu", 64)
+    monkeypatch.setitem(speed.SIDE, "cpu", 64)
     (tmp_path / "story.txt").write_text(story(), encoding="utf-8")
     settings = config("elmo", schedule_max_steps=0, schedule_budget="0.5s", run_checkpoint_every="")
     drain(pretrain(settings, [str(tmp_path / "story.txt")], tmp_path / "run", device=torch.device("cpu")))

@@ -12,16 +12,28 @@ from pydantic import Field, Strict, field_validator, model_validator
 from regard.errors import InputError, check_choice
 from regard.models.family import Objective, PretrainingRecipe, describe_family, pretrainable_families
 from regard.settings import SettingsFile, SettingsSection, SettingsTables
-from regard.training.old_settings import ParallelRunSection
 from regard.training.settings import (
     CHANGEABLE_SETTINGS,
-    RENAMED_SETTINGS,
+    AdamBetas,
+    AdamEpsilon,
+    AverageEpochs,
+    Budget,
     IntervalSetting,
-    parse_budget,
+    LearningRate,
+    MaxGradNorm,
+    MaxSteps,
+    MinLrRatio,
+    Optimizer,
+    Patience,
+    RunSection,
+    Scheduler,
+    Select,
+    TrainingSection,
+    WarmupRatio,
+    WeightDecay,
 )
 
 Probability = Annotated[float, Field(ge=0, le=1)]
-Beta = Annotated[float, Field(ge=0, lt=1)]
 DEFAULT_VOCAB_SIZE = 16384
 LAX = Strict(False)  # TOML has lists where Python has tuples
 
@@ -132,52 +144,39 @@ class ObjectiveSection(SettingsSection):
 
 
 class OptimizerSection(SettingsSection):
-    name: Literal["adamw", "muon"] = Field(
-        default="adamw", description="adamw, or muon for the weight matrices of the layers."
-    )
-    learning_rate: float = Field(default=1e-3, gt=0, le=10, description="Peak learning rate.")
-    weight_decay: float = Field(default=0.01, ge=0, le=10, description="Weight decay of matrices.")
-    adam_betas: Annotated[tuple[Beta, Beta], LAX] = Field(default=(0.9, 0.98), description="AdamW betas.")
-    adam_epsilon: float = Field(default=1e-6, gt=0, le=1, description="AdamW epsilon.")
-    max_grad_norm: float = Field(default=1.0, ge=0, description="Maximum gradient norm; 0 disables clipping.")
+    name: Optimizer = "adamw"
+    learning_rate: LearningRate = 1e-3
+    weight_decay: WeightDecay = 0.01
+    adam_betas: AdamBetas = (0.9, 0.98)
+    adam_epsilon: AdamEpsilon = 1e-6
+    max_grad_norm: MaxGradNorm = 1.0
 
 
 class ScheduleSection(SettingsSection):
-    max_steps: int = Field(default=0, ge=0, le=1 << 40, description="Length of the run in steps; 0: see budget.")
-    budget: str = Field(default="", description='Length of the run in time, "20min" or "1h30m"; empty: see max_steps.')
-    warmup_ratio: float = Field(default=0.05, ge=0, le=1, description="Share of the run for learning rate warmup.")
-    lr_scheduler_type: Literal["linear", "cosine", "constant"] = Field(
-        default="linear", description="Decay after warmup: linear, cosine or constant."
-    )
-    min_lr_ratio: float = Field(
-        default=0.0, ge=0, le=1, description="Final learning rate as a share of the peak learning rate."
-    )
-
-    @field_validator("budget")
-    @classmethod
-    def _is_duration(cls, value: str) -> str:
-        if value:
-            parse_budget(value)
-        return value
+    max_steps: MaxSteps = 0
+    budget: Budget = ""
+    warmup_ratio: WarmupRatio = 0.05
+    lr_scheduler_type: Scheduler = "linear"
+    min_lr_ratio: MinLrRatio = 0.0
+    early_stopping_patience: Patience = 0
+    select: Select = "last"
+    average_epochs: AverageEpochs = 1
 
 
-class PretrainingRunSection(ParallelRunSection):
+class PretrainingRunSection(RunSection):
     seed: int = Field(default=0, ge=0, lt=1 << 63, description="Seed of initial weights, data order and masks.")
-    compile: Literal["auto", "on", "off"] = Field(default="auto", description="torch.compile; auto: on a GPU.")
     checkpoint_every: IntervalSetting = Field(
         default="5min", description='"5min" or "500 steps"; empty: at the end only.'
     )
     evaluate_every: IntervalSetting = Field(
         default="5min", description='"5min" or "500 steps"; empty: at the end only.'
     )
-    save_total_limit: int = Field(default=2, ge=1, le=1 << 20, description="Number of recent checkpoints to keep.")
 
 
 class PretrainingConfig(SettingsFile):
     """All settings of a run."""
 
     example: ClassVar[str] = "optimizer.learning_rate=2e-3"
-    renamed: ClassVar[Mapping[str, str]] = RENAMED_SETTINGS
     changeable: ClassVar[frozenset[str]] = CHANGEABLE_SETTINGS
 
     model: ModelSection = ModelSection()
@@ -195,7 +194,6 @@ class PretrainingConfig(SettingsFile):
         *,
         family: str,
         overrides: Sequence[str] = (),
-        saved: bool = False,
     ) -> PretrainingConfig:
         """Load settings with the defaults of a family."""
 
@@ -217,11 +215,21 @@ class PretrainingConfig(SettingsFile):
                 if key in recipe.unused and value != default:
                     raise InputError(f"{origin}: {key} has no effect for {describe_family(family)}; remove it")
 
-        return cls.load(path, overrides=overrides, defaults=recipe.defaults, check=check, saved=saved)
+        return cls.load(path, overrides=overrides, defaults=recipe.defaults, check=check)
 
     @property
     def recipe(self) -> PretrainingRecipe:
         return get_recipe(self.model.family)
+
+    def training(self, *, accumulation: int = 1) -> TrainingSection:
+        """The settings of [optimizer] and [schedule] as a trainer reads them."""
+        optimizer = self.optimizer.model_dump(exclude={"name"})
+        return TrainingSection(
+            optimizer=self.optimizer.name,
+            gradient_accumulation_steps=accumulation,
+            **optimizer,
+            **self.schedule.model_dump(),
+        )
 
     def sections(self) -> list[str]:
         fixed = self.recipe.objective in FIXED_OBJECTIVES

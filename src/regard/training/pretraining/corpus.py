@@ -143,7 +143,7 @@ def _open_or_train(config: PretrainingConfig, sources: Sequence[str], folder: Pa
         try:
             before: dict[str, Any] = read_checked_json(folder / ORIGIN)
             verify_folder(folder)
-            if before | {"settings": config.with_new_keys(VOCABULARY, before["settings"])} == origin:
+            if before == origin:
                 tokenizer = Tokenizer.open(folder)
                 if tokenizer.size == size or not settings.exact:
                     return tokenizer
@@ -185,13 +185,8 @@ def _origin(config: PretrainingConfig, sources: Sequence[str], key: str) -> dict
         "settings": config.vocabulary.model_dump(exclude={"exact"}),  # which changes no vocabulary
         "sentinels": config.recipe.objective == "span-corruption",
         "positions": config.model.max_position_embeddings,
-        "sources": [[name, state.size, _time_or_tag(state.version)] for name, state in states],
+        "sources": [[name, state.size, state.version] for name, state in states],
     }
-
-
-def _time_or_tag(version: str) -> int | str:
-    """The time of modification as a number, as earlier versions of Regard wrote it."""
-    return int(version) if version.isdecimal() else version
 
 
 def check_special_tokens(tokenizer: Tokenizer, config: PretrainingConfig) -> None:

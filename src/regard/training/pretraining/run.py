@@ -23,7 +23,6 @@ import torch
 from regard.checkpoints import loading
 from regard.checkpoints.files import refuse_foreign_files
 from regard.checkpoints.files import verify as verify_folder
-from regard.data.corpus.folder import MANIFEST as CORPUS_MANIFEST
 from regard.data.corpus.folder import ORIGIN, VOCABULARY
 from regard.data.corpus.shard_cache import CACHE_BYTES
 from regard.errors import InputError
@@ -34,7 +33,6 @@ from regard.files.output_folder import (
     LOCK,
     OutputManifest,
     any_files,
-    foreign_entries,
     lock_folder,
     refuse_foreign_content,
 )
@@ -49,7 +47,13 @@ from regard.training.pretraining.dataset import (
     prepare,
 )
 from regard.training.pretraining.objectives import PretrainingDataset, objective_class
-from regard.training.pretraining.trainer import CHECKPOINTS, Pretrainer, PretrainingResult
+from regard.training.pretraining.recipe import (
+    CHECKPOINTS,
+    OTHER_TEXT,
+    PretrainingRecipe,
+    PretrainingResult,
+    train_and_save,
+)
 from regard.training.run_folder import (
     CONFIG,
     EVENTS,
@@ -123,14 +127,12 @@ def pretrain(
             yield Note(message=problem)
         if done is not None:
             return done
-        trainer = Pretrainer(
-            config, dataset, output, world=world, device=world.device(device), start=start, begin=begin
-        )
+        recipe = PretrainingRecipe(config, dataset, output, processes=world.size, start=start, begin=begin)
         try:
             objective_class(config).check_held_out(config, dataset)
         except InputError as error:
             raise error if held_out else InputError(f"{error}; or name a text to evaluate on with --heldout") from None
-        events = trainer.pretrain(resume=resume)
+        events = train_and_save(recipe, device=world.device(device), world=world)
         return (yield from log_events(events, output, tensorboard=board)) if world.is_main else drain(events)
 
 
@@ -140,14 +142,14 @@ def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> bool:
     Returns whether the folder was created.
     """
     finish_save(output)
-    if OutputManifest.read(output, kind=FILES.kind) is None and not _is_earlier(output):
+    if OutputManifest.read(output, kind=FILES.kind) is None:
         if (output / MODEL).exists():
             raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
         refuse_foreign_content(output)
     if not resume and (output / CONFIG).is_file() and Checkpoints(output / CHECKPOINTS).any():
         raise InputError(f"{output} holds an unfinished run: continue it with --resume, or choose another --output")
     if _is_trained(output) and (saved := saved_config(output, resume=resume)):
-        before = PretrainingConfig.read(saved, family=config.model.family, saved=True)
+        before = PretrainingConfig.read(saved, family=config.model.family)
         if differences := before.differences(config):
             raise InputError(
                 f"{output} was started with other settings: {'; '.join(differences)}. "
@@ -168,14 +170,6 @@ def _is_begun(output: Path) -> bool:
     return any_files(output, {*FILES.files, MODEL} - {LOCK, CONFIG, EVENTS})
 
 
-def _is_earlier(output: Path) -> bool:
-    """Whether a version of Regard without manifests wrote the folder: it has a vocabulary, corpus or checkpoints."""
-    ours = {entry.partition("/")[0] for entry in FILES.files} | written_files(output)
-    known = (f"{VOCABULARY}/{ORIGIN}", f"{CORPUS}/{CORPUS_MANIFEST}", f"{HELD_OUT}/{CORPUS_MANIFEST}")
-    made = any((output / name).is_file() for name in known) or Checkpoints(output / CHECKPOINTS).any()
-    return made and set(foreign_entries(output)) <= ours
-
-
 def _finished(output: Path, dataset: PretrainingDataset) -> tuple[PretrainingResult | None, str]:
     """The result of a finished run: its model is saved and intact, and the last event says that it finished.
 
@@ -189,19 +183,11 @@ def _finished(output: Path, dataset: PretrainingDataset) -> tuple[PretrainingRes
         event = json.loads(last)
     except ValueError:
         return None, ""
-    if event.pop("event", None) == "end":  # as earlier versions wrote it
-        scores = {name: value for name, value in event.items() if isinstance(value, dict)}
-        event |= {"type": "finished", "text_digest": event.get("text"), "scores": scores}
     if event.get("type") != "finished":
         return None, ""
     checkpoints = Checkpoints(output / CHECKPOINTS)
-    digest = event.get("text_digest")
-    if digest is None and (found := checkpoints.latest()):  # of an earlier version
-        digest = found.state["text"]
-    if digest not in (None, dataset.digest):
-        raise InputError(
-            f"{output} was trained on another text: resume with the same --corpus and --heldout, if it was given"
-        )
+    if event["text_digest"] != dataset.digest:
+        raise InputError(OTHER_TEXT.format(output))
     if not checkpoints.newest_is_good():
         return None, ""
     try:
