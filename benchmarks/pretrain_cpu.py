@@ -28,9 +28,9 @@ from regard.checkpoints import loading
 from regard.data.masking import IGNORE_INDEX
 from regard.events import drain
 from regard.training.optimizer import parameter_groups
-from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import open_dataset, prepare
-from regard.training.pretraining.objectives import PretrainingDataset
+from regard.training.recipes.pretraining.config import PretrainingConfig
+from regard.training.recipes.pretraining.dataset import open_dataset, prepare
+from regard.training.recipes.pretraining.objectives import PretrainingDataset
 from regard.training.trainer import Trainer
 
 TEXT = Path(__file__).resolve().parents[2] / "shared" / "data" / "corpus" / "heldout.txt.xz"

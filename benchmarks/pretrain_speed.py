@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from benchmarks.timing import best_times, describe_machine, save_results
 from regard.data.masking import IGNORE_INDEX
 from regard.device import autocast_dtype, choose_device
-from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import open_dataset
-from regard.training.pretraining.objectives import PretrainingDataset, objective_class
-from regard.training.pretraining.recipe import PretrainingRecipe
+from regard.training.recipes.pretraining.config import PretrainingConfig
+from regard.training.recipes.pretraining.dataset import open_dataset
+from regard.training.recipes.pretraining.objectives import PretrainingDataset, objective_class
+from regard.training.recipes.pretraining.recipe import LanguageModelRecipe
 from regard.training.speed import peak_flops
 from regard.training.trainer import Trainer
 
@@ -172,7 +172,7 @@ def open_corpus(config: PretrainingConfig, corpus: str) -> PretrainingDataset:
 
 def create_trainer(config: PretrainingConfig, dataset: PretrainingDataset, device: torch.device) -> Trainer:
     """Create the trainer of `regard pretrain`, so that measurements match real use. It writes nothing."""
-    return Trainer(PretrainingRecipe(config, dataset, NOWHERE), device=device)
+    return Trainer(LanguageModelRecipe(config, dataset, NOWHERE), device=device)
 
 
 def regard_step(trainer: Trainer) -> TrainStep:

@@ -26,8 +26,8 @@ from benchmarks.pretrain_speed import (
 )
 from regard.nn.attention import Attention
 from regard.nn.training import Dropout
-from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.objectives import objective_class
+from regard.training.recipes.pretraining.config import PretrainingConfig
+from regard.training.recipes.pretraining.objectives import objective_class
 from regard.training.trainer import Trainer
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ import pytest
 from regard.cli.app import run
 from regard.tasks.registry import TASKS
 from regard.training import speed
-from tests.training.pretraining.runs import settings, story
+from tests.training.recipes.pretraining.runs import settings, story
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")

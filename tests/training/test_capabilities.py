@@ -14,8 +14,6 @@ from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.events import drain
 from regard.training import speed
-from regard.training.pretraining.recipe import PretrainingRecipe
-from regard.training.pretraining.run import pretrain
 from regard.training.recipe import Recipe
 from regard.training.recipes.embedding.config import EmbeddingConfig
 from regard.training.recipes.embedding.data import TextRows
@@ -23,14 +21,16 @@ from regard.training.recipes.embedding.recipe import EmbeddingRecipe, train_embe
 from regard.training.recipes.finetuning.config import FineTuningConfig
 from regard.training.recipes.finetuning.recipe import FineTuningRecipe
 from regard.training.recipes.finetuning.run import distill, fine_tune
+from regard.training.recipes.pretraining.recipe import LanguageModelRecipe
+from regard.training.recipes.pretraining.run import pretrain
 from regard.training.recipes.translation.config import TranslationConfig
-from regard.training.recipes.translation.recipe import TranslationRecipe, train_translator
+from regard.training.recipes.translation.recipe import TranslatorRecipe, train_translator
 from regard.training.settings import RunSection, TrainingSection
 from tests.inference.translation.conftest import SMALL as SMALL_TRANSLATOR
 from tests.inference.translation.conftest import sentences
-from tests.training.pretraining import runs
 from tests.training.recipes.finetuning.conftest import SMALL as SMALL_TUNING
 from tests.training.recipes.finetuning.conftest import reviews
+from tests.training.recipes.pretraining import runs
 
 # By capability, the settings of all recipes but pretraining, whose names are in `PRETRAINING`.
 CAPABILITIES: dict[str, list[str]] = {
@@ -115,11 +115,11 @@ def recipes(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 CLASSES: dict[str, type[Recipe]] = {
-    "translation": TranslationRecipe,
+    "translation": TranslatorRecipe,
     "embedding": EmbeddingRecipe,
     "fine-tuning": FineTuningRecipe,
     "distillation": FineTuningRecipe,
-    "pretraining": PretrainingRecipe,
+    "pretraining": LanguageModelRecipe,
 }
 
 

@@ -2,7 +2,7 @@
 
 A recipe knows its model, loss, batches and scores. It knows nothing of optimizers, schedules, processes, checkpoints,
 stopping or events: these belong to the trainer, so that every recipe has them, or says in `refuses` why not. A
-`TrainingJob` trains recipes in an output folder; most are a recipe themselves.
+`TrainingRun` trains recipes in an output folder; most are a recipe themselves.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Recipe(ABC):
         return None
 
 
-class TrainingJob(ABC):
+class TrainingRun(ABC):
     """What `run` runs in an output folder: it prepares data, trains a recipe, once or more often, and saves a model."""
 
     kind: ClassVar[str]  # "translation": what it is called in messages and in the manifest
