@@ -40,9 +40,9 @@ from regard.known import DEFAULT_MODEL
 from regard.models.family import build
 from regard.tasks.fine_tuned_model import load_fine_tuned, score
 from regard.tasks.registry import get_task, read_examples
-from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.report import FineTuningReport
-from regard.training.finetuning.run import digest, fine_tune
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.report import FineTuningReport
+from regard.training.recipes.finetuning.run import digest, fine_tune
 from regard.training.run_folder import REPORT, RUN
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -42,10 +42,10 @@ from regard.device import choose_device
 from regard.events import drain
 from regard.tasks.fine_tuned_model import calibrate
 from regard.tasks.registry import get_task
-from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.model_factory import ModelFactory
-from regard.training.finetuning.trainer import FineTuner
-from regard.training.stopping import Stop
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.model_factory import ModelFactory
+from regard.training.recipes.finetuning.recipe import FineTuningRecipe
+from regard.training.trainer import Trainer
 
 MODEL = "regard-bert"
 NAMES = ("rte", "mrpc", "cola", "sst2", "sms", "stsb", "toxic", "squad", "conll")  # the noisiest first
@@ -180,7 +180,8 @@ def run(job: Job, folder: Path, limit: int, device: str) -> dict[str, Any]:
     model = factory.new_model(job.seed)
     items = factory.task.preprocess(train, factory.rows)
     begin = time.perf_counter()
-    result = drain(FineTuner(model, factory.task, items, config, seed=job.seed, device=place).run(Stop()))
+    recipe = FineTuningRecipe(factory.task, items, config, new_model=lambda seed: model)
+    result = drain(Trainer(recipe, seed=job.seed, device=place).train())
     seconds = time.perf_counter() - begin
     _, scores = calibrate(factory.fine_tuned_model(model.eval()), dev, device=place)
     sizes = {"train": len(train), "dev": len(dev)}

@@ -29,9 +29,9 @@ from regard.events import drain
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
-from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.trainer import FineTuner
-from regard.training.stopping import Stop
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.recipe import FineTuningRecipe
+from regard.training.trainer import Trainer
 
 OURS, PEER = "regard", "transformers"
 MAX_LENGTH, LEARNING_RATE = 128, 5e-5
@@ -92,7 +92,8 @@ def regard_epoch(folder: str, examples: list[Any], batch: int, device: torch.dev
     config = FineTuningConfig.load(overrides=[*overrides, "training.adversarial_epsilon=0"])
 
     def train_epoch() -> None:
-        drain(FineTuner(copy.deepcopy(model), task, items, config, seed=0, device=device).run(Stop()))
+        recipe = FineTuningRecipe(task, items, config, new_model=lambda seed: copy.deepcopy(model))
+        drain(Trainer(recipe, seed=0, device=device).train())
         synchronize(device)
 
     return train_epoch

@@ -22,8 +22,8 @@ from regard.data.examples import TextExample
 from regard.data.readers import ExampleSet, read_text_examples
 from regard.events import drain
 from regard.tasks.registry import get_task
-from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.run import fine_tune
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.run import fine_tune
 
 ROOT = Path(__file__).resolve().parents[1]
 SST2 = ROOT.parent / "shared" / "data" / "sst2"

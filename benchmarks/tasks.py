@@ -25,8 +25,8 @@ from benchmarks.timing import RESULTS, save_results
 from regard.data.readers import ExampleSet
 from regard.events import drain
 from regard.tasks.registry import get_task, read_examples
-from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
-from regard.training.finetuning.run import distill, fine_tune, read_splits
+from regard.training.recipes.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
+from regard.training.recipes.finetuning.run import distill, fine_tune, read_splits
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -77,6 +78,14 @@ def isolated_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Another one in every run; REGARD_TEST_SEED, which a failed test shows, repeats one."""
+    seed = os.environ.get("REGARD_TEST_SEED") or str(random.SystemRandom().randrange(10**9))
+    print(f"REGARD_TEST_SEED={seed}")
+    return random.Random(seed)
 
 
 @pytest.fixture

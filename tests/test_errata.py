@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.inference.embedding.layer_selection import LayerSelection
+from regard.inference.embedding.engine import LayerSelection
 from regard.lessons.reverse import create_dataset, evaluate, new_model, one_hot_decode
 from regard.models import Bert, BertConfig, Seq2Seq, Seq2SeqConfig
 from regard.models.family import known_checkpoints

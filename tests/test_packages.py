@@ -23,6 +23,7 @@ def build(builder: str, root: Path, output: Path) -> Path:
     return Path(path)
 
 
+@pytest.mark.long
 def test_the_wheels_are_small_enough_and_have_every_built_in_model_once(tmp_path: Path) -> None:
     pytest.importorskip("hatchling")
     models = {folder.name for folder in (ROOT / "src" / "regard" / "builtin").iterdir() if folder.is_dir()}

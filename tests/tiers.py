@@ -21,7 +21,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parent
 RECORD = TESTS / "tiers.json"
-FAST_FOLDERS = frozenset(("engine", "files", "models", "nn", "text"))
+FAST_FOLDERS = frozenset(("checkpoints", "data", "engine", "files", "models", "nn", "render", "tasks", "text", "verbs"))
 # Seconds of CPU time, which depend less on what else runs than the time of a clock: a fast test takes less, and the
 # record names those that take more.
 FAST = 0.5

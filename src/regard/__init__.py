@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from regard.render.widget import widget as widget
     from regard.training.estimators import Tagger as Tagger
     from regard.training.estimators import TextClassifier as TextClassifier
-    from regard.training.finetuning.fit import fit as fit
+    from regard.training.recipes.finetuning.fit import fit as fit
 
 _HOMES = {
     "Embedder": "regard.inference.embedding.embedder",
     "Tagger": "regard.training.estimators",
     "TextClassifier": "regard.training.estimators",
     "ablate_heads": "regard.nn.recording",
-    "fit": "regard.training.finetuning.fit",
+    "fit": "regard.training.recipes.finetuning.fit",
     "index": "regard.inference.search.build",
     "load": "regard.inference.load_model",
     "open_index": "regard.inference.search.index",

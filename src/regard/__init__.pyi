@@ -14,7 +14,7 @@ from regard.inference.embedding.embedder import Embedder as Embedder
 from regard.training.estimators import Tagger as Tagger
 from regard.training.estimators import TextClassifier as TextClassifier
 from regard.nn.recording import ablate_heads as ablate_heads
-from regard.training.finetuning.fit import fit as fit
+from regard.training.recipes.finetuning.fit import fit as fit
 from regard.inference.search.build import index as index
 from regard.inference.load_model import load as load
 from regard.inference.search.index import open_index as open_index
@@ -59,10 +59,10 @@ from regard.tasks.evaluation.result import EvaluationResult
 from regard.tasks.prediction.result import PredictResult
 from regard.training.cost import CostEstimate
 from regard.training.doctor import DoctorResult
-from regard.training.finetuning.report import FineTuningReport
 from regard.training.pretraining.corpus import CorpusResult
 from regard.training.pretraining.trainer import PretrainingResult
 from regard.training.recipes.embedding.recipe import EmbeddingReport
+from regard.training.recipes.finetuning.report import FineTuningReport
 from regard.training.recipes.translation.recipe import TranslationReport
 from regard.verbs.models import ModelList
 

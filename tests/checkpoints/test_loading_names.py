@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.checkpoints.file_format import TensorNames
-from regard.checkpoints.loading import entries, fitted, from_theirs, heads_in, names_of, tidied, to_theirs
+from regard.checkpoints.loading import entries, fitted, from_theirs, names_of, output_heads_in, tidied, to_theirs
 from regard.models.bert import BertConfig
 from regard.models.family import build, get_family
 from regard.models.gpt2 import GptConfig
@@ -179,9 +179,9 @@ def test_a_copy_replaces_a_missing_original() -> None:
 
 def test_heads_are_found_by_any_of_their_tensors() -> None:
     heads = get_family("bert").output_heads
-    assert heads_in(names_of(BertConfig()), heads, {"cls.seq_relationship.bias": ONE}) == ["nsp_head"]
-    assert heads_in(names_of(BertConfig()), heads, {"bert.pooler.dense.weight": ONE}) == ["pooler"]
-    assert heads_in(names_of(BertConfig()), heads, {"pooler.dense.weight": ONE}) == []
+    assert output_heads_in(names_of(BertConfig()), heads, {"cls.seq_relationship.bias": ONE}) == ["nsp_head"]
+    assert output_heads_in(names_of(BertConfig()), heads, {"bert.pooler.dense.weight": ONE}) == ["pooler"]
+    assert output_heads_in(names_of(BertConfig()), heads, {"pooler.dense.weight": ONE}) == []
     bare = {"pooler.dense.weight": ONE, "cls.predictions.bias": ONE}
-    assert heads_in(names(BertConfig(), bare), heads, bare) == ["pooler", "mlm_head"]
-    assert heads_in(names_of(T5Config()), get_family("t5").output_heads, {"lm_head.weight": ONE}) == ["output"]
+    assert output_heads_in(names(BertConfig(), bare), heads, bare) == ["pooler", "mlm_head"]
+    assert output_heads_in(names_of(T5Config()), get_family("t5").output_heads, {"lm_head.weight": ONE}) == ["output"]

@@ -91,12 +91,9 @@ def test_a_drawing(call: Callable[..., int], tmp_path: Path) -> None:
             (TEXT, "--heads", "3.0"),
             "no layer 3: this model has layers 1 to 2; 0 is the embeddings",
         ),
-        ((TEXT, "--heads", "all"), "expected LAYER.HEAD"),
         ((TEXT, "--layers", "x"), "expected its number from 1"),
         (("no blank",), "expected a text with a blank"),
         ((TEXT, "second"), "a second text is for a fine-tuned model"),
-        ((TEXT, "--output", "a.pdf"), "ends in .html, .svg, .png"),
-        ((TEXT, "--output", "nowhere/a.svg"), "there is no folder"),
     ],
 )
 def test_invalid_input(call: Callable[..., int], arguments: tuple[str, ...], message: str, capsys: Captured) -> None:

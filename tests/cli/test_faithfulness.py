@@ -95,10 +95,8 @@ def test_a_pretrained_model_has_no_verdict(tiny_bert_folder: Path, capsys: Captu
     ("arguments", "message"),
     [
         (("nowhere", TEXT), "nowhere"),
-        (("deciding", "good"), "the tests need 5 or more"),
         (("deciding", TEXT, "--head", "1"), "no head 1: this model has one head, number 0"),
         (("deciding", TEXT, "second"), "classify reads one text"),
-        (("deciding", TEXT, "--output", "a.pdf"), "ends in .html, .svg, .png"),
     ],
 )
 def test_invalid_input(call: Callable[..., int], arguments: tuple[str, ...], message: str, capsys: Captured) -> None:

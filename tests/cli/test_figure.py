@@ -74,11 +74,9 @@ def test_drawings_and_a_page(call: Call, tmp_path: Path, capsys: Captured, page_
     ("arguments", "message"),
     [
         (["", "--json"], "the text is empty"),
-        ([TEXT, "--without", "masks"], "did you mean 'mask'"),
         ([TEXT, "--without", "mask"], "cannot remove 'mask'"),
         ([TEXT, "--target", "ein Film"], "leave the target out"),
         ([TEXT, "--layer", "7"], "no layer 7: this model has layers 1 to 2"),
-        ([TEXT, "--output", "a.pdf"], "ends in .html, .svg, .png"),
     ],
 )
 def test_invalid_input(call: Call, capsys: Captured, arguments: list[str], message: str) -> None:

@@ -38,7 +38,7 @@ def decoder_of(model: Any) -> Any:
     return graph_decoder._decoders[model][1]
 
 
-@pytest.mark.parametrize("name", ["gpt", "llama"])
+@pytest.mark.parametrize("name", ["gpt", "gptj", "llama"])
 @pytest.mark.parametrize(("ids", "layout"), PROMPTS)
 @pytest.mark.parametrize("end", [None, 7, 11])
 def test_greedy_search_gives_the_same_tokens(
@@ -53,7 +53,7 @@ def test_greedy_search_gives_the_same_tokens(
         assert sorted(decoder_of(model).steps) == [8, 16, 32]
 
 
-@pytest.mark.parametrize("name", ["gpt", "llama"])
+@pytest.mark.parametrize("name", ["gpt", "gptj", "llama"])
 @pytest.mark.parametrize("sampling", [None, Sampling(), Sampling(temperature=0.7, top_k=9, top_p=0.9, min_p=0.01)])
 @pytest.mark.parametrize(("ids", "layout"), PROMPTS)
 def test_sampling_gives_the_same_tokens(
@@ -151,7 +151,7 @@ def test_interleaved_generations_are_independent() -> None:
     "mode",
     ["plain", pytest.param("graphs", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))],
 )
-@pytest.mark.parametrize("name", ["gpt", "llama"])
+@pytest.mark.parametrize("name", ["gpt", "gptj", "llama"])
 def test_threads_generate_independently(name: str, mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU, each thread captures its own steps."""
     monkeypatch.setattr(graph_decoder, "MIN_STEPS", 20)

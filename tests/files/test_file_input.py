@@ -20,7 +20,7 @@ from regard.errors import InputError
 from regard.files.durable_folder import FolderRecord
 from regard.files.json_files import read_json
 from regard.text import Tokenizer
-from regard.training.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.config import FineTuningConfig
 
 pytestmark = [pytest.mark.skipif(os.name != "posix", reason="needs FIFOs"), pytest.mark.timeout(60)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import InputError, RegardError
-from regard.files.output_folder import LOCK, describe_changes, lock_folder
+from regard.files.durable_folder import LOCK, describe_changes, lock_folder
 
 
 def test_changes_are_described() -> None:

@@ -24,7 +24,7 @@ from tests.conftest import TOKEN, missing
 from tests.server.local import local_registry
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 
 AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -121,11 +121,27 @@ def open_share(page: Page) -> None:
 def resize(page: Page, width: int, height: int = 900) -> None:
     """Sets the width of the window, and waits until the page, whose menu follows it, does not scroll sideways."""
     page.set_viewport_size({"width": width, "height": height})
-    for _ in range(50):
-        if page.evaluate("document.documentElement.scrollWidth <= innerWidth"):
-            return
-        page.wait_for_timeout(100)
-    pytest.fail(f"the page scrolls sideways at {width} pixels")
+    page.wait_for_function(
+        "width => innerWidth === width && document.documentElement.scrollWidth <= innerWidth", arg=width
+    )
+    page.evaluate(TWO_FRAMES)
+
+
+# Until the page is drawn again: what a change of the window or of the theme starts is done in the next frame.
+TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+def point_at(
+    element: Locator, across: float, down: float, *, dx: float = 0, dy: float = 0, click: bool = False
+) -> None:
+    """Points at a place of an element that has come to rest: fractions of its width and height, and pixels from there.
+
+    A box that is read once may be that of the page before it changed.
+    """
+    element.hover(trial=True)  # waits until it is visible, does not move and gets what the mouse does
+    width, height = element.evaluate("one => [one.getBoundingClientRect().width, one.getBoundingClientRect().height]")
+    act = element.click if click else element.hover
+    act(position={"x": across * width + dx, "y": down * height + dy})
 
 
 def download(page: Page, name: str, folder: Path) -> Path:

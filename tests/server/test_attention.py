@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, Request, expect
 
 from regard.render import bundle
-from tests.server.conftest import addresses, download, expect_url, expect_view, serious_findings
+from tests.server.conftest import addresses, download, expect_url, expect_view, point_at, serious_findings
 
 TEXT = "The animal did not cross the street because it was too tired."
 PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmingly tired."}
@@ -124,9 +124,7 @@ def test_the_model_view_has_every_head_and_arrow_key_navigation(page: Page, stud
     expect(page.get_by_role("button", name="Layer 2, head 2")).to_be_focused()
     canvas = page.locator(".heat canvas")
     expect(canvas).to_have_attribute("aria-label", re.compile(r"^Map of layer 2, head 2: 15 by 15"))
-    box = canvas.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] - 5, box["y"] + box["height"] - 5)
+    point_at(canvas, 1, 1, dx=-5, dy=-5)
     expect(page.locator(".heat .note")).to_have_text(f"[SEP] attends to [SEP]: {weights_of(payload)[1, 2, -1, -1]:.3f}")
 
 
@@ -286,15 +284,19 @@ def test_a_long_text_on_a_narrow_screen(browser: Browser, studio: str) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 800})
     page.goto(f"{studio}/#attention?{urlencode({'text': 'water and people ' * 160, 'heads': 'all'})}")
     page.wait_for_selector(".export-panel")
-    assert page.locator(".tokens.row button").count() == 482
-    assert page.evaluate("document.querySelector('.between canvas').clientHeight") <= 1000  # only what is visible
+    expect(page.locator(".tokens.row button")).to_have_count(482)
+    page.wait_for_function("document.querySelector('.between canvas').clientHeight <= 1000")  # only what is visible
     expect(page.locator(".lines + .note")).to_contain_text("strongest lines of the visible part are drawn")
     last = page.locator(".tokens.row button").last
     last.scroll_into_view_if_needed()
     last.click()
-    box, canvas = last.bounding_box(), page.locator(".between canvas").bounding_box()
-    assert box is not None and canvas is not None
-    assert canvas["y"] <= box["y"] and box["y"] + box["height"] <= canvas["y"] + canvas["height"]
+    page.wait_for_function(
+        """() => {
+            const canvas = document.querySelector(".between canvas").getBoundingClientRect();
+            const token = [...document.querySelectorAll(".tokens.row button")].at(-1).getBoundingClientRect();
+            return canvas.top <= token.top && token.bottom <= canvas.bottom;
+        }"""
+    )
     page.close()
 
 

@@ -22,7 +22,7 @@ from tests.server.local import verb_host
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.conftest import download, expect_url, expect_view, open_share, serious_findings
+from tests.server.conftest import download, expect_url, expect_view, open_share, point_at, serious_findings
 
 MODEL = "regard-bert"
 TRAINS = ["He took a train.", "They train every day.", "The train was late.", "😀 <b>train</b> & 'run'"]
@@ -107,6 +107,15 @@ def test_zoom_labels_and_projections_of_the_map(page: Page, studio: str) -> None
     expect_url(page, "label=a")
 
 
+# Until nothing was drawn for half a second's frames.
+AT_REST = """async () => {
+    for (let quiet = 0, seen = -1; quiet < 30; quiet++) {
+        if (window.texts.length !== seen) [seen, quiet] = [window.texts.length, 0];
+        await new Promise(requestAnimationFrame);
+    }
+}"""
+
+
 def test_points_glide_from_layer_to_layer(browser: Browser, studio: str) -> None:
     """Every frame in between is drawn; with reduced motion there is none."""
     parameters = urlencode({"word": "train", "texts": "He took a train.\nHe likes to train.\nThe train was late."})
@@ -127,7 +136,7 @@ def test_points_glide_from_layer_to_layer(browser: Browser, studio: str) -> None
         )
         for layer in (2, 4, 6):
             page.get_by_role("button", name=f"Layer {layer}").click()
-            page.wait_for_timeout(600)
+            page.evaluate(AT_REST)
         texts = page.evaluate("window.texts")
         assert set(texts) == {"1 … took a train."}  # labels are the words around
         drawn[motion] = len(texts)
@@ -141,17 +150,18 @@ def test_hovering_over_the_map(page: Page, studio: str) -> None:
     found = regard.sentence_map([(line, None) for line in LINES], model=MODEL, device="cpu")
     points = np.array([one.point for one in found.sentences])
     page.locator(".plane").scroll_into_view_if_needed()
-    box = page.locator(".plane canvas[role=img]").bounding_box()
-    assert box is not None
+    canvas = page.locator(".plane canvas[role=img]")
+    canvas.hover(trial=True)
+    width, height = canvas.evaluate("one => [one.clientWidth, one.clientHeight]")
     low, high = points.min(0), points.max(0)
-    scale = min((box["width"] - 68) / (high - low)[0], (box["height"] - 68) / (high - low)[1])
+    scale = min((width - 68) / (high - low)[0], (height - 68) / (high - low)[1])
     for place in (0, 3, 4):
         dx, dy = (points[place] - (low + high) / 2) * scale
-        page.mouse.move(box["x"] + box["width"] / 2 + dx + 2, box["y"] + box["height"] / 2 - dy - 2)
+        point_at(canvas, 0.5, 0.5, dx=dx + 2, dy=-dy - 2)
         expect(page.locator(".tip")).to_have_text(LINES[place])
     page.mouse.down()
     page.mouse.up()
-    assert page.locator(".selected").inner_text() == LINES[4]
+    expect(page.locator(".selected")).to_have_text(LINES[4])
     expect_url(page, "at=4")
 
 

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.serve_process import ServerProcess, descendants, start_server
 from regard.errors import InputError
 from regard.events import drain
-from regard.files.output_folder import lock_folder
+from regard.files.durable_folder import lock_folder
 from regard.inference.load_model import load_model
 from regard.interpret.attention.maps import AttentionRecord
 from regard.server.models.client_verbs import MAX_ANSWER

@@ -23,7 +23,7 @@ from regard.inference.translation.subwords import train_subwords
 from regard.interpret.figure.figure import positional_encoding
 from tests.inference.translation.conftest import sentences
 from tests.interpret.conftest import translator
-from tests.server.conftest import create_app, download, expect_url, expect_view, serious_findings, watched
+from tests.server.conftest import create_app, download, expect_url, expect_view, point_at, serious_findings, watched
 from tests.server.local import local_registry
 
 TEXT = "the film was good"
@@ -99,10 +99,7 @@ def test_the_numbers_of_a_clicked_box_equal_the_apis(page: Page, figure_studio: 
     page.get_by_role("button", name="Feed Forward, encoder").press("ArrowUp")
     expect(page.locator(".figure-diagram button[data-box='encoder.ffn_residual']")).to_be_focused()
     expect(page.locator(".figure-panel h2")).to_contain_text("Add & Norm")
-    canvas = page.locator(".heat canvas")
-    box = canvas.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] - 3)
+    point_at(page.locator(".heat canvas"), 1, 1, dx=-2, dy=-3)
     out = tensor(payload, "encoder.ffn_residual", "out", 1)
     expect(page.locator(".heat .note")).to_have_text(f"[SEP], dimension 31: {out[-1, -1]:.3f}")
     page.get_by_role("button", name="Softmax, encoder").click()

@@ -12,7 +12,7 @@ import pytest
 
 from regard.errors import InputError
 from regard.server.models.messages import Reply
-from regard.server.models.services import Prepared
+from regard.server.models.services import PreparedRequest
 from regard.server.models.worker import ModelWorker
 
 WAIT = 20.0
@@ -28,10 +28,10 @@ class Lengths:
         self.gate.set()
         self.batches: list[list[str]] = []
 
-    def prepare(self, arguments: Mapping[str, Any]) -> Prepared:
+    def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
         if "" in arguments["inputs"]:
             raise InputError("a text is empty")
-        return Prepared([(10, text) for text in arguments["inputs"]], lambda results: results, 10)
+        return PreparedRequest([(10, text) for text in arguments["inputs"]], lambda results: results, 10)
 
     def compute(self, contents: Sequence[str]) -> list[int]:
         self.batches.append(list(contents))

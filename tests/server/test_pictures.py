@@ -28,7 +28,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
 
 from tests.inference.folders import tiny_clip
-from tests.server.conftest import BEARER, create_app, download, serious_findings, watched
+from tests.server.conftest import BEARER, create_app, download, point_at, serious_findings, watched
 
 
 @pytest.fixture(scope="module")
@@ -181,9 +181,7 @@ def test_a_picture_can_be_chosen_and_its_patches_clicked(
         expect(page.get_by_label("Example image")).to_contain_text("my cat.png")
         page.get_by_role("button", name="Head 1").click()
         page.get_by_role("button", name="Layer above").click()
-        box = page.locator("canvas.picture").bounding_box()
-        assert box is not None
-        page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.75)  # patch (2, 2)
+        point_at(page.locator("canvas.picture"), 0.5, 0.75, click=True)  # patch (2, 2)
         network, reader = load_model(vit)
         row = record_attention(network, reader, image=read_image(cat)).maps[0].weights[1, 1, 5]
         rows = page.locator(".weights-panel tbody tr").all()

@@ -21,8 +21,8 @@ from regard.models import Gpt, GptConfig
 from regard.nn.fast.fused_step import supports_fused_step
 from regard.nn.recording import record
 from regard.nn.stack import Stack
+from regard.server.http.access import TAB_HEADER
 from regard.server.http.endpoint import Limits
-from regard.server.http.token_auth import TAB_HEADER
 from regard.server.models.verb_job import VerbJob, interruptible, use_threads
 from tests.server.conftest import BEARER, create_app
 from tests.server.local import LocalProcess, local_registry, run_verb_stub, stub_registry

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.routing import Route
 
-from regard.server.http.endpoint import Call, Endpoint, Gate, Limits
+from regard.server.http.endpoint import AdmissionControl, Endpoint, Limits, RequestContext
 from regard.server.http.gateway import Reporter
 from regard.server.http.metrics import ServerMetrics
 from regard.server.http.shedding import Shedder
@@ -19,7 +19,7 @@ class Empty(BaseModel):
     """A body without fields."""
 
 
-async def answer(body: Empty, call: Call) -> Response:
+async def answer(body: Empty, context: RequestContext) -> Response:
     return Response()
 
 
@@ -29,8 +29,8 @@ def request(*headers: str, path: str = "/embed", length: int = len(BODY), body: 
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate(Limits(max_concurrent_requests=1))
+def admission() -> AdmissionControl:
+    return AdmissionControl(Limits(max_concurrent_requests=1))
 
 
 @pytest.fixture
@@ -39,17 +39,17 @@ def metrics() -> ServerMetrics:
 
 
 @pytest.fixture
-def shedder(gate: Gate, metrics: ServerMetrics) -> Shedder:
+def shedder(admission: AdmissionControl, metrics: ServerMetrics) -> Shedder:
     routes = [
-        Route("/embed", Endpoint(gate, Empty, answer), methods=["POST"]),
-        Route("/v1/{name}", Endpoint(gate, Empty, answer), methods=["POST"]),
+        Route("/embed", Endpoint(admission, Empty, answer), methods=["POST"]),
+        Route("/v1/{name}", Endpoint(admission, Empty, answer), methods=["POST"]),
     ]
-    return Shedder(gate, routes, Reporter(metrics=metrics))
+    return Shedder(admission, routes, Reporter(metrics=metrics))
 
 
-def test_only_a_full_server_refuses(shedder: Shedder, gate: Gate, metrics: ServerMetrics) -> None:
+def test_only_a_full_server_refuses(shedder: Shedder, admission: AdmissionControl, metrics: ServerMetrics) -> None:
     assert shedder(request(), "me") is None
-    with gate.slots.hold("me"):
+    with admission.slots.hold("me"):
         found = shedder(request("X-Request-ID: mine-1"), "me")
         assert found is not None and found.startswith(b"HTTP/1.1 429 ")
         head, _, body = found.partition(b"\r\n\r\n")
@@ -81,22 +81,22 @@ def test_only_a_full_server_refuses(shedder: Shedder, gate: Gate, metrics: Serve
         b"",
     ],
 )
-def test_anything_unusual_is_parsed(shedder: Shedder, gate: Gate, data: bytes) -> None:
-    with gate.slots.hold("me"):
+def test_anything_unusual_is_parsed(shedder: Shedder, admission: AdmissionControl, data: bytes) -> None:
+    with admission.slots.hold("me"):
         assert shedder(data, "me") is None
 
 
-def test_an_odd_id_is_replaced(shedder: Shedder, gate: Gate) -> None:
-    with gate.slots.hold("me"):
+def test_an_odd_id_is_replaced(shedder: Shedder, admission: AdmissionControl) -> None:
+    with admission.slots.hold("me"):
         found = shedder(request('X-Request-ID: "}{'), "me")
     assert found is not None and b'"}{' not in found
 
 
 def test_an_address_that_holds_its_slots_is_refused_and_others_are_not(metrics: ServerMetrics) -> None:
-    gate = Gate(Limits(max_concurrent_requests=4, max_client_requests=1))
-    routes = [Route("/v1/embeddings", Endpoint(gate, Empty, answer), methods=["POST"])]
-    shedder = Shedder(gate, routes, Reporter(metrics=metrics))
-    with gate.slots.hold("127.0.0.1:5000"):
+    admission = AdmissionControl(Limits(max_concurrent_requests=4, max_client_requests=1))
+    routes = [Route("/v1/embeddings", Endpoint(admission, Empty, answer), methods=["POST"])]
+    shedder = Shedder(admission, routes, Reporter(metrics=metrics))
+    with admission.slots.hold("127.0.0.1:5000"):
         found = shedder(request(path="/v1/embeddings"), "127.0.0.1:6000")
         assert found is not None and b"1 requests of this client" in found and b'"rate_limit_error"' in found
         assert shedder(request(path="/v1/embeddings"), "127.0.0.2:6000") is None

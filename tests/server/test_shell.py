@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, FloatRect, Page, Request, expect
+from playwright.sync_api import Browser, Page, Request, TimeoutError, expect
 from starlette.applications import Starlette
 
 from tests.server.conftest import create_app, expect_url, resize, serious_findings, watched
@@ -29,6 +28,10 @@ HIGHEST = """pictures => [...document.querySelectorAll(".result *")]
     .filter(one => one.getBoundingClientRect().width > 20)
     .map(one => [one.getBoundingClientRect().top, one.getBoundingClientRect().height, one.tagName])
     .sort((a, b) => a[0] - b[0])[0] ?? null"""
+ABOVE_THE_FOLD = f"""([pictures, visible, height]) => {{
+    const found = innerHeight === height && ({HIGHEST})(pictures);
+    return found && found[0] + Math.min(found[1], visible) <= height;
+}}"""
 
 
 @pytest.fixture(scope="module")
@@ -108,19 +111,18 @@ def test_the_menu_fits_the_width(page: Page) -> None:
     header = page.locator("header")
     ablation = header.get_by_role("link", name="Ablation")
 
-    def wait_for_box(condition: Callable[[FloatRect], bool]) -> None:
-        deadline = time.monotonic() + 30  # the page is laid out some time after its width has changed
-        while not condition(box := header.bounding_box() or FloatRect(x=0, y=0, width=0, height=0)):
-            assert time.monotonic() < deadline, box
-            page.wait_for_timeout(50)
+    def wait_for_box(condition: str) -> None:
+        page.wait_for_function(
+            f"() => (({{ width, height }}) => {condition})(document.querySelector('header').getBoundingClientRect())"
+        )
 
-    wait_for_box(lambda box: 0 < box["height"] < 60)
+    wait_for_box("0 < height && height < 60")
     expect(header.locator("summary:visible")).to_have_count(5)
     page.set_viewport_size({"width": 1920, "height": 1080})
-    wait_for_box(lambda box: box["width"] < 300 and box["height"] == 1080)
+    wait_for_box("width < 300 && height === 1080")
     expect(ablation).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 844})
-    wait_for_box(lambda box: 0 < box["height"] < 60)
+    wait_for_box("0 < height && height < 60")
     expect(ablation).not_to_be_visible()
     header.get_by_text("Menu").click()
     ablation.click()
@@ -152,10 +154,10 @@ def test_every_view_opens_on_a_result_above_the_fold(page: Page, requests: list[
         for width, height in SIZES:
             page.set_viewport_size({"width": width, "height": height})
             page.evaluate("scrollTo(0, 0)")
-            page.wait_for_timeout(50)
-            found = page.evaluate(HIGHEST, PICTURE)
-            if found is None or found[0] + min(found[1], VISIBLE) > height:
-                faults.append((name, f"{found} is not visible at {width} x {height}"))
+            try:
+                page.wait_for_function(ABOVE_THE_FOLD, arg=[PICTURE, VISIBLE, height], timeout=5000)
+            except TimeoutError:
+                faults.append((name, f"{page.evaluate(HIGHEST, PICTURE)} is not visible at {width} x {height}"))
         page.set_viewport_size({"width": 1280, "height": 720})
     assert faults == []
 
@@ -324,7 +326,6 @@ def test_the_views_are_accessible(page: Page, axe: str, scheme: Literal["light",
             wait_for_result(page)
         for width in (390, 1280, 1920):
             resize(page, width)
-            page.wait_for_timeout(200)  # the layout follows the window
             page.evaluate("document.querySelectorAll('.menu').forEach(one => { one.open = true })")
             faults += [(view, width, *one) for one in serious_findings(page, axe)]
             resize(page, width)

@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.applications import Starlette
 
-from regard.server.http.token_auth import TokenMiddleware, cookie_name, generate_token
+from regard.server import app as application
+from regard.server.http.access import cookie_name, generate_token
+from regard.server.studio.studio import Studio
 from tests.server.conftest import TOKEN, create_app, expect_url
 from tests.server.local import local_registry
 
@@ -91,8 +93,9 @@ def test_tokens_are_unique_and_long() -> None:
     tokens = {generate_token() for _ in range(100)}
     assert len(tokens) == 100 and min(map(len, tokens)) >= 43
     assert cookie_name(1) != cookie_name(2)
+    registry = local_registry([])
     with pytest.raises(ValueError, match="empty"):
-        TokenMiddleware(create_app(local_registry([])), "")
+        application.create_app(registry, studio=Studio(registry), token="")
 
 
 def test_a_browser_opens_the_printed_address(page_built: None, browser: Browser, tiny: str) -> None:

@@ -18,8 +18,8 @@ from regard.server.studio.training import TrainingJob, TrainingJobs, safe_file_n
 from regard.tasks.evaluation.evaluate import evaluate_model
 from regard.tasks.fine_tuned_model import load_fine_tuned
 from regard.tasks.registry import get_task
-from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.model_factory import ModelFactory
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.model_factory import ModelFactory
 from regard.verbs.train import TrainRequest
 from tests.server.local import run_in_thread
 
@@ -60,7 +60,7 @@ def test_a_job_saves_a_model(order: Ordered, tmp_path: Path) -> None:
 
 def _dev(order: TrainRequest) -> ExampleSet[Any]:
     """The examples that `fit` holds out for evaluation."""
-    from regard.training.finetuning.run import read_splits
+    from regard.training.recipes.finetuning.run import read_splits
 
     return read_splits(order.task, order.train, None, table=None, split_sizes=None)["dev"]
 

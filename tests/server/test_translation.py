@@ -22,7 +22,7 @@ from regard.interpret.translation import CrossAttention, TranslationSteps, trans
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.server.conftest import addresses, download, serious_findings, watched
+from tests.server.conftest import addresses, download, point_at, serious_findings, watched
 from tests.server.generations import visible
 from tests.server.translators import FRENCH, MODELS, TEXT, write_translators
 
@@ -217,13 +217,10 @@ def test_alignments_equal_the_librarys(page: Page, address: str, folders: dict[s
     canvas = page.locator(".alignment canvas")
     label = f"Soft alignment of {len(expected.target)} target by {len(expected.source)} source words"
     expect(canvas).to_have_attribute("aria-label", label)
-    canvas.scroll_into_view_if_needed()
-    box = canvas.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
+    point_at(canvas, 1, 1, dx=-8, dy=-8)
     last = f"{expected.target[-1]} attends to {expected.source[-1]}: {expected.weights[-1][-1]:.3f}"
     expect(page.locator(".alignment .note")).to_have_text(last)
-    page.mouse.click(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
+    point_at(canvas, 1, 1, dx=-8, dy=-8, click=True)
     expect(page).to_have_url(re.compile(rf"step={hypothesis.pieces.word_indices.index(len(expected.target) - 1)}(&|$)"))
     page.get_by_role("button", name="subwords").click()
     rows, columns = len(hypothesis.steps), len(found.source.tokens)

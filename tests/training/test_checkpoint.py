@@ -439,6 +439,7 @@ print(json.dumps({"cut": cut, "saved": number, "left": [name for name in os.list
 """
 
 
+@pytest.mark.long
 def test_kill_while_saving(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

@@ -13,8 +13,8 @@ from sklearn.model_selection import cross_val_score
 from regard.errors import InputError
 from regard.training import estimators
 from regard.training.estimators import Tagger, TextClassifier
-from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.trainer import FineTuner
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.recipe import FineTuningRecipe
 
 GOOD = ["the film is good", "we love it", "so funny now", "a good day", "they love the film", "it was funny"]
 BAD = ["the film is bad", "it was dull", "no one was there", "a bad day", "so dull now", "the sound was bad"]
@@ -56,12 +56,12 @@ def test_the_settings_are_those_of_regard_train(
 ) -> None:
     used = []
 
-    class Recorded(FineTuner):
-        def __init__(self, model: Any, task: Any, items: Any, config: FineTuningConfig, **options: Any) -> None:
+    class Recorded(FineTuningRecipe):
+        def __init__(self, task: Any, items: Any, config: FineTuningConfig, **options: Any) -> None:
             used.append((task, config.training))
-            super().__init__(model, task, items, config, **options)
+            super().__init__(task, items, config, **options)
 
-    monkeypatch.setattr(estimators, "FineTuner", Recorded)
+    monkeypatch.setattr(estimators, "FineTuningRecipe", Recorded)
     options: dict[str, Any] = {"model": str(tiny_bert_folder), "device": "cpu"}
     TextClassifier(**options).fit(GOOD[:2] + BAD[:2], [1, 1, 0, 0])
     TextClassifier(**options).fit([(GOOD[0], GOOD[1]), (GOOD[0], BAD[0])], ["same", "other"])

@@ -13,7 +13,7 @@ import pytest
 from regard.checkpoints.files import write_folder
 from regard.errors import InputError
 from regard.events import Note
-from regard.training.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.config import FineTuningConfig
 from regard.training.run_folder import RunFolder, log_events
 from tests.crashes import Crash, die_after
 

@@ -8,7 +8,7 @@ import pytest
 
 from regard.server.studio.training import CurvePoint, TrainingJob
 from regard.training.events import FEW_EXAMPLES, Evaluated, count_correct, describe_scores
-from regard.training.finetuning.report import FineTuningReport, SeedResult
+from regard.training.recipes.finetuning.report import FineTuningReport, SeedResult
 from regard.verbs.train import train
 
 SCORES = {"accuracy": 100 * 5 / 6, "f1": 82.9, "mcc": 70.7}

@@ -12,7 +12,7 @@ import regard
 from regard.errors import InputError
 from regard.training.events import Evaluated, Resumed, StepFinished
 from regard.training.tensorboard import TensorBoardLog
-from tests.training.finetuning.conftest import reviews
+from tests.training.recipes.finetuning.conftest import reviews
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:

@@ -221,6 +221,21 @@ def test_the_formats_are_those_of_the_result(name: str) -> None:
     assert issubclass(verb.result_type(), Result)
 
 
+@pytest.mark.parametrize("name", [name for name in VERBS if find(name).formats])
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    name: str, placeholders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = command_line(name, fill_placeholders(EXAMPLES[name].good, placeholders), tmp_path)
+    suffixes, options = find(name).formats, words.index("--json")
+    for output, parts in {
+        tmp_path / "a.pdf": [f".{one.removeprefix('.')}" for one in suffixes],
+        tmp_path / "nowhere" / f"a.{suffixes[0].removeprefix('.')}": ["there is no folder", "nowhere"],
+    }.items():
+        assert run([*words[:options], "--output", str(output), *words[options:]]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == "" and all(part in printed.err for part in parts)
+
+
 @pytest.mark.parametrize(
     ("name", "field"),
     [
@@ -258,7 +273,7 @@ def test_a_server_does_not_tell_where_its_models_are(name: str, placeholders: di
             message = {"verb": name, "arguments": fill_placeholders(arguments, names), "form": form}
             message |= {"seconds": 60.0, "max_items": 2048, "paths": paths, "images": None}
             try:
-                answer, _ = next_value(served.jobs["verb"](message, threading.Event(), lambda event: None))
+                answer, *_ = next_value(served.jobs["verb"](message, threading.Event(), lambda event: None))
             except RegardError as error:
                 assert arguments is not good, error
                 answer = str(error).encode()
@@ -271,7 +286,7 @@ def load_served(name: str, path: str) -> ServedModel:
     return ServedModel.load({"name": name, "path": path, "lane": "verbs", **asdict(ModelOptions(device="cpu"))})
 
 
-def next_value(job: Generator[Any, None, tuple[Any, int]]) -> tuple[Any, int]:
+def next_value(job: Generator[Any, None, tuple[Any, ...]]) -> tuple[Any, ...]:
     """What a job that takes one step returns."""
     try:
         next(job)

@@ -13,7 +13,7 @@ from regard.checkpoints.reading import reads_english
 from regard.cli.app import run
 from regard.errors import InputWarning
 from regard.events import Event, Note
-from regard.training.finetuning.run import fine_tune
+from regard.training.recipes.finetuning.run import fine_tune
 
 CHINESE = "我喜欢这本书。"
 RUSSIAN = "Мне нравится эта книга."

@@ -126,7 +126,7 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
         )
     names = fitted(names, tensors)
     tensors = tidied(names, tensors)
-    output_heads = heads_in(names, get_family(config.family).output_heads, tensors)
+    output_heads = output_heads_in(names, get_family(config.family).output_heads, tensors)
     try:
         with torch.device("meta"), SkipInit():  # allocates nothing: every weight comes from the file
             model = build(config, output_heads=output_heads)
@@ -165,7 +165,7 @@ def write_model(
     config: Any = getattr(model, "config", None)
     if getattr(config, "family", None) not in family_names():
         raise InputError(f"{folder}: a {type(model).__name__} cannot be saved; expected a model of regard.models")
-    output_heads = heads_of(model)
+    output_heads = output_heads_of(model)
     names, state = names_of(config), model.state_dict()
     table = _table(names, config, output_heads, model)
     if lost := sorted(state.keys() - table.keys()):
@@ -186,10 +186,10 @@ def config_file(model: nn.Module, about: Mapping[str, object] | None = None) -> 
     """The config.json of a model of `regard.models`; `about` are additional keys."""
     config: Any = model.config
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    return json_bytes({**write_config(config, output_heads=heads_of(model), dtype=dtype), **(about or {})})
+    return json_bytes({**write_config(config, output_heads=output_heads_of(model), dtype=dtype), **(about or {})})
 
 
-def heads_of(model: nn.Module) -> list[str]:
+def output_heads_of(model: nn.Module) -> list[str]:
     """The heads that a model has."""
     config: Any = model.config
     return [head for head in get_family(config.family).output_heads if getattr(model, head, None) is not None]
@@ -288,7 +288,7 @@ def entries(names: TensorNames, config: Any, output_heads: Iterable[str]) -> dic
     return table
 
 
-def heads_in(names: TensorNames, output_heads: Iterable[str], tensors: Mapping[str, Tensor]) -> list[str]:
+def output_heads_in(names: TensorNames, output_heads: Iterable[str], tensors: Mapping[str, Tensor]) -> list[str]:
     """Return the `output_heads` of which a file has at least one tensor that a fine-tuned model does not have."""
     found = {name for name in tensors if not re.fullmatch(names.shared, name)}
     return [

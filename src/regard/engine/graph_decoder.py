@@ -64,7 +64,8 @@ class CudaGraphDecoder:
         # No reference to the model: this object lives in a weak dictionary keyed by it.
         weight, config, attention = model.output_weight, model.config, model.decoder.layers[0].attention
         self.embedding, self.output_weight, self.choose, self.mode = model.embedding, weight, choose, mode
-        single_row = rows == 1 and supports_single_row(model.decoder, model.embedding)
+        self.output_bias = model.output_bias
+        single_row = rows == 1 and self.output_bias is None and supports_single_row(model.decoder, model.embedding)
         self.single_row = SingleRowKernels(model.decoder) if single_row else None
         self.fused_step, self.last_position = FusedStep(model.decoder), config.max_position_embeddings - 1
         self.weights = _weight_addresses(model)
@@ -153,7 +154,7 @@ class CudaGraphDecoder:
         state.mask = self.store.mask(span)
         positions = self.store.positions.clamp(max=self.last_position)
         x = self.embedding(self.tokens[:, None], Padded(), start=positions[:, None])[:, 0]
-        return F.linear(self.fused_step(x, state), self.output_weight)
+        return F.linear(self.fused_step(x, state), self.output_weight, self.output_bias)
 
     def _record(self, span: int, step: Callable[[], None]) -> Callable[[], None]:
         changed = self.tokens, self.number, self.generated, self.scores, self.store.positions

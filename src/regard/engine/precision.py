@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from regard.device import supports_bf16
 from regard.engine.tuning import stored_settings
 from regard.errors import InputError, check_choice
-from regard.models.family import can, describe_model
+from regard.models.family import can, describe_model, family_of
 from regard.nn.embedding import PatchEmbedding
 from regard.nn.layer import layers_of
 
@@ -103,9 +103,15 @@ def resolve_precision(precision: str | None, device: torch.device, model: nn.Mod
     if precision == "int8" and (device.type != "cpu" or not supports_int8()):
         reason = "this CPU has no fast 8-bit products" if device.type == "cpu" else f"this model is on {device}"
         raise InputError(f"precision int8 is for CPUs, and {reason}; use fp32 or leave it out")
-    if precision in ("bf16", "int8") and model is not None and not has_copy(model, precision):
-        raise InputError(f"precision {precision}: {describe_model(model)} has no copy in it; use fp32 or leave it out")
+    if precision in ("bf16", "int8") and model is not None:
+        _check_copy(model, precision)
     return precision
+
+
+def _check_copy(model: nn.Module, precision: str) -> None:
+    if not has_copy(model, precision):
+        title = describe_model(model if family_of(model) else getattr(model, "encoder", model))
+        raise InputError(f"precision {precision}: {title} has no copy in it; use fp32 or leave it out")
 
 
 def has_copy(model: nn.Module, precision: str) -> bool:
@@ -124,7 +130,7 @@ def inference_copy(model: M, precision: str) -> M:
     A model in training mode is returned itself.
 
     The copy shares everything with the model that need not be converted. It must not be trained. A model that has no
-    copy in a precision, such as a recurrent network in bf16, is returned itself.
+    bf16 copy is returned itself, to compute in fp32 or under autocast; without an int8 copy, int8 is an InputError.
     """
     if model.training:
         _copies.pop(model, None)
@@ -198,6 +204,8 @@ def compare_precisions(model: nn.Module, vectors: Callable[[str], Tensor]) -> Pr
 
 
 def _copy(model: M, device: torch.device, precision: str) -> M:
+    if precision == "int8":
+        _check_copy(model, precision)
     if precision == INT8_WEIGHTS:
         twin = copy.deepcopy(model, {id(one): one for one in model.parameters()})  # shares the weights
         return quantize_weights(_without_hooks(twin))

@@ -24,6 +24,7 @@ from regard.files.json_files import read_json
 
 CHECKSUMS = "checksums.json"  # lists the files of a model folder
 
+FileState = tuple[int, str]  # size, SHA-256
 Verify = Literal["auto", "always", "never"]
 CACHE = "REGARD_CACHE"  # environment variable for another cache folder
 THREADS = 8  # hashing releases the GIL
@@ -41,6 +42,13 @@ def sha256_of_all(paths: Iterable[Path]) -> list[str]:
         return list(pool.map(sha256_of, paths))
 
 
+def file_states(folder: Path, names: Iterable[str]) -> dict[str, FileState]:
+    """Return the size and SHA-256 of files of a folder, for `find_damage`."""
+    paths = {name: folder / name for name in names}
+    hashes = sha256_of_all(paths.values())
+    return {name: (path.stat().st_size, digest) for (name, path), digest in zip(paths.items(), hashes, strict=True)}
+
+
 def cache_folder() -> Path:
     """Return the cache folder: $REGARD_CACHE, $XDG_CACHE_HOME/regard or ~/.cache/regard."""
     if chosen := os.environ.get(CACHE):
@@ -48,7 +56,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "regard"
 
 
-def find_damage(folder: Path, files: Mapping[str, tuple[int, str]], *, verify: Verify = "auto") -> dict[str, str]:
+def find_damage(folder: Path, files: Mapping[str, FileState], *, verify: Verify = "auto") -> dict[str, str]:
     """Compare files of `folder` with their expected size and SHA-256; return a description of each damaged file.
 
     With `verify` "auto", a file is hashed unless its hash is cached and its size and modification time are the same;

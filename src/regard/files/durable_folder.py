@@ -1,10 +1,11 @@
 """Folders that outlive their process: a record of what they are, a lock, parts that appear whole, a finish.
 
-    folder = DurableFolder("vectors", kind="bulk job", files=("part-#.parquet",))
-    with folder.locked():                                # one process at a time
+    folder = DurableFolder("vectors", kind="bulk job", part="part-#.parquet")
+    with folder.locked():                                       # one process at a time
         folder.begin({"input": digest, "model": digest, "settings": {...}})
-        for number in missing(folder.parts("part-#.parquet")):
-            with storage.replace_object(...) as path: ...   # a part is complete or absent
+        for number in set(range(10)) - {*folder.parts()}:       # those that are missing
+            with replace_object(folder.part(number)) as path:   # a part is complete or absent
+                ...
         folder.finish({"rows": 17})
 
 The record is written before the first file that it lists, so it is complete even if the process is killed: in a folder
@@ -198,7 +199,7 @@ class DurableFolder:
         if before is not None and self._is_continuable(before):
             if changes := (differences or describe_changes)(before.identity, identity):
                 raise OtherWork(f"{self.address} holds another {self.record.kind}: {'; '.join(changes)}", self._hint)
-            self.record = replace(before, identity=identity)
+            self.record = replace(self.record, identity=identity, finished=before.finished, outcome=before.outcome)
             return before
         self.clear()
         self.record = replace(self.record, identity=identity)

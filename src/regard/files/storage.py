@@ -156,12 +156,6 @@ def exists(address: Address) -> bool:
     return _kind(location) != "NotFound"
 
 
-def is_folder(address: Address) -> bool:
-    """Return whether there is a folder at an address."""
-    location = _location(address)
-    return local_path(address).is_dir() if location is None else _kind(location) == "Directory"
-
-
 @contextmanager
 def replace_object(address: Address) -> Iterator[Path]:
     """Yield a local path to write to; the file appears at the address when the block ends without an error.

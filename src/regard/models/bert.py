@@ -145,7 +145,7 @@ class Bert(TextEncoder):
         self.pooler = Pooler(config.hidden_size) if "pooler" in output_heads else None
         self.mlm_head = None
         if "mlm_head" in output_heads:
-            activation = family.masked_activation or config.hidden_act
+            activation = family.mlm_activation or config.hidden_act
             self.mlm_head = MaskedLMHead(
                 config.hidden_size, self.embedding.tokens, eps=config.layer_norm_eps, activation=activation
             )

@@ -86,7 +86,7 @@ FAMILY = Family(
     stacks=("encoder",),
     output_heads=("mlm_head", "discriminator"),
     pooler_activation="gelu",
-    masked_activation="gelu",
+    mlm_activation="gelu",
     checkpoints=(
         Checkpoint("google/electra-small-discriminator", 13_549_057, SMALL, ("discriminator",)),
         Checkpoint("google/electra-base-discriminator", 109_483_009, {}, ("discriminator",)),

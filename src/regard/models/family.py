@@ -111,7 +111,7 @@ class Family:
     output_heads: tuple[str, ...] = ()
     image_processor: Mapping[str, object] = field(default_factory=dict)  # defaults of preprocessor_config.json
     pooler_activation: Literal["tanh", "relu", "gelu"] = "tanh"  # of a new pooler
-    masked_activation: str | None = None  # of the masked-LM head; None: that of the layers
+    mlm_activation: str | None = None  # of the masked-LM head; None: that of the layers
     task_transform: bool = False  # all task heads begin with the layer, gelu and the norm of the masked-LM head
     num_separators: int = 1  # [SEP] tokens between the texts of a pair
     checkpoints: tuple[Checkpoint, ...] = ()

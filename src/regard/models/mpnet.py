@@ -39,7 +39,7 @@ FAMILY = Family(
     capabilities=frozenset({"text-encoder", "masked-lm", "pooling", "fine-tuning"}),
     stacks=("encoder",),
     output_heads=("pooler", "mlm_head"),
-    masked_activation="gelu",
+    mlm_activation="gelu",
     num_separators=2,
     checkpoints=(
         Checkpoint("microsoft/mpnet-base", 109_518_527, BASE, ("mlm_head",)),

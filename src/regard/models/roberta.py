@@ -25,7 +25,7 @@ FAMILY = Family(
     capabilities=frozenset({"text-encoder", "masked-lm", "pooling", "fine-tuning"}),
     stacks=("encoder",),
     output_heads=("pooler", "mlm_head"),
-    masked_activation="gelu",
+    mlm_activation="gelu",
     checkpoints=(
         Checkpoint("FacebookAI/roberta-base", 124_697_433, BASE, ("mlm_head",)),
         Checkpoint("FacebookAI/roberta-large", 355_412_057, {**BASE, **shape(1024, 24, 16)}, ("mlm_head",)),

@@ -1,7 +1,7 @@
 """The HTTP application: endpoints of existing clients and verbs, over models in processes of their own.
 
 With a studio it has the page on top, and what only the page can do. Then all requests need the token or a key
-(`http.token_auth`). Against other sites open in the same browser: other host names for this address are refused (DNS
+(`http.access`). Against other sites open in the same browser: other host names for this address are refused (DNS
 rebinding), there are no CORS headers, and a body must be JSON, which no foreign form can send.
 """
 
@@ -10,20 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
+from regard.server.http.access import KEY_PAGE, KEY_REFUSAL, TOKEN_PAGE, HostMiddleware, KeyMiddleware
+from regard.server.http.api_keys import ApiKeys
 from regard.server.http.connection import BodyReader
-from regard.server.http.endpoint import EXCEPTION_HANDLERS, Gate, Limits
+from regard.server.http.endpoint import EXCEPTION_HANDLERS, AdmissionControl, Limits
 from regard.server.http.gateway import Gateway, Reporter
-from regard.server.http.key_auth import HostMiddleware, KeyMiddleware
 from regard.server.http.metrics import ServerMetrics
 from regard.server.http.request_log import RequestLog
 from regard.server.http.shedding import Shedder
-from regard.server.http.token_auth import TokenMiddleware
 from regard.server.models.registry import ModelRegistry
 from regard.server.protocols.description import ApiDescription
 from regard.server.protocols.openai import OpenAIRoutes
@@ -31,9 +30,6 @@ from regard.server.protocols.tei import TeiRoutes
 from regard.server.protocols.verbs import VerbRoutes
 from regard.server.studio.routes import StudioRoutes
 from regard.server.studio.studio import Studio
-
-if TYPE_CHECKING:
-    from regard.server.http.api_keys import ApiKeys
 
 HOSTS = ("127.0.0.1", "localhost", "::1")
 STUDIO_LIMITS = Limits(max_client_requests=16)
@@ -63,30 +59,31 @@ def create_app(
     any, one of the `keys`. `hosts` are the Host headers that are answered. `state.shed` is what `create_server`
     takes."""
     metrics = ServerMetrics() if metrics is None else metrics
-    gate = Gate(limits or (Limits() if studio is None else STUDIO_LIMITS), body_reader)
-    verb_gate = gate if studio is None else gate.with_limits(PAGE_LIMITS if limits is None else limits)
+    admission = AdmissionControl(limits or (Limits() if studio is None else STUDIO_LIMITS), body_reader)
+    verb_admission = admission if studio is None else admission.with_limits(PAGE_LIMITS if limits is None else limits)
     reporter = Reporter(log, metrics)
     routes = [
-        *TeiRoutes(models, gate).routes(),
-        *OpenAIRoutes(models, gate).routes(),
+        *TeiRoutes(models, admission).routes(),
+        *OpenAIRoutes(models, admission).routes(),
         Route("/metrics", metrics.respond),
     ]
-    description = ApiDescription(models, routes, gate.limits)
+    description = ApiDescription(models, routes, admission.limits)
     middleware = [Middleware(Gateway, reporter=reporter), Middleware(HostMiddleware, hosts=hosts)]
-    if studio is not None:
-        middleware.append(Middleware(TokenMiddleware, token=token, keys=keys))
-    elif keys is not None:
-        middleware.append(Middleware(KeyMiddleware, keys=keys))
+    refusal = KEY_REFUSAL if studio is None else TOKEN_PAGE if keys is None else KEY_PAGE
+    if studio is not None and keys is None:
+        keys = ApiKeys([token])
+    if keys is not None:
+        middleware.append(Middleware(KeyMiddleware, keys=keys, refusal=refusal))
     app = Starlette(
         routes=[
-            *([] if studio is None else StudioRoutes(studio, verb_gate).routes()),
+            *([] if studio is None else StudioRoutes(studio, verb_admission).routes()),
             *routes,
             Route("/openapi.json", description.respond),
             Route("/v1/openapi.json", description.respond),
-            *VerbRoutes(models, verb_gate, None if studio is None else studio.images).routes(),
+            *VerbRoutes(models, verb_admission, None if studio is None else studio.images).routes(),
         ],
         middleware=middleware,
         exception_handlers=EXCEPTION_HANDLERS,
     )
-    app.state.shed = Shedder(gate, routes, reporter)
+    app.state.shed = Shedder(admission, routes, reporter)
     return app

@@ -120,8 +120,8 @@ def run_studio(
 
         async def run() -> None:
             from regard.server.app import create_app
+            from regard.server.http.access import generate_token
             from regard.server.http.metrics import ServerMetrics
-            from regard.server.http.token_auth import generate_token
             from regard.server.studio.studio import Studio
 
             metrics, token = ServerMetrics(), generate_token()

@@ -28,10 +28,6 @@ class MultipleChoice(Task[ChoiceExample]):
 
     Reads JSONL and Parquet with ctx, endings and label, SWAG's CSV, and text with six lines per example. --columns
     names other keys or columns: the text, the endings (a list, or one column each), the label."""
-    description: ClassVar[str] = """The best of several endings of a text.
-
-    Reads JSONL and Parquet with ctx, endings and label, SWAG's CSV, and text with six lines per example. --columns
-    names other keys or columns: the text, the endings (a list, or one column each), the label."""
     reader = staticmethod(read_choice_examples)
     training_defaults: ClassVar[Mapping[str, object]] = {
         "batch_size": 16,

@@ -55,10 +55,6 @@ class QuestionAnswering(Task[QuestionExample]):
 
     Reads SQuAD's JSON, v1.1 and v2, and JSONL and Parquet with question, context and answers, or the names that
     --columns gives. If some questions have no answer, the threshold for no answer is chosen on dev."""
-    description: ClassVar[str] = """The span of a context that answers a question.
-
-    Reads SQuAD's JSON, v1.1 and v2, and JSONL and Parquet with question, context and answers, or the names that
-    --columns gives. If some questions have no answer, the threshold for no answer is chosen on dev."""
     reader = staticmethod(read_question_examples)
     training_defaults: ClassVar[Mapping[str, object]] = {"num_epochs": 2}
     data_format: ClassVar[str] = "SQuAD JSON, or JSONL with question, context and answers"

@@ -31,9 +31,6 @@ class Regression(Task[TextExample]):
     about: ClassVar[str] = """A number for a text or pair: similarity.
 
     Reads TSV, CSV, JSONL and Parquet: one or two texts and a number."""
-    description: ClassVar[str] = """A number for a text or pair: similarity.
-
-    Reads TSV, CSV, JSONL and Parquet: one or two texts and a number."""
     reader = staticmethod(partial(read_text_examples, task="regress"))
     training_defaults: ClassVar[Mapping[str, object]] = {"num_epochs": 5}
     data_format: ClassVar[str] = "TSV or CSV with one or two texts and a number"

@@ -62,7 +62,6 @@ class Task(ABC, Generic[Example]):
 
     name: ClassVar[str]
     about: ClassVar[str]  # the help page of `regard train`: what is predicted, and the files that are read
-    description: ClassVar[str]  # the help of `regard train NAME`: what the task predicts, and the files it reads
     purpose: ClassVar[str]  # what a fine-tuned model does, for lists of models
     main_metric: ClassVar[str]
     transformers_head: ClassVar[str]

@@ -33,10 +33,6 @@ class TextClassification(LabelTask[TextExample]):
 
     Reads TSV, CSV, JSONL and Parquet: a text and its label, or several columns of 0 and 1. Images are a folder
     with one folder per class, or IDX files as of MNIST; a new Vision Transformer is trained on them."""
-    description: ClassVar[str] = """One class per text, or several: sentiment, spam, topics. Or one class per image.
-
-    Reads TSV, CSV, JSONL and Parquet: a text and its label, or several columns of 0 and 1. Images are a folder
-    with one folder per class, or IDX files as of MNIST; a new Vision Transformer is trained on them."""
     reader = staticmethod(partial(read_text_examples, task="classify"))
     # AdamW with adversarial training ends in a single class on short sentences (CoLA); Muon does not.
     training_defaults: ClassVar[Mapping[str, object]] = {"optimizer": "muon", "base_learning_rate": 3e-4}
@@ -190,9 +186,6 @@ class PairClassification(TextClassification):
     name: ClassVar[str] = "pair"
     purpose: ClassVar[str] = "Classifies pairs of texts"
     about: ClassVar[str] = """One class per pair of texts: entailment, paraphrase.
-
-    Reads TSV, CSV, JSONL and Parquet: two texts and their label."""
-    description: ClassVar[str] = """One class per pair of texts: entailment, paraphrase.
 
     Reads TSV, CSV, JSONL and Parquet: two texts and their label."""
     reader = staticmethod(partial(read_text_examples, task="pair"))

@@ -36,10 +36,6 @@ class TokenClassification(LabelTask[TaggedExample]):
 
     Reads CoNLL's columns, the word first and its tag last, in IOB1, IOB2 or BIOES, with a blank line between sentences;
     and JSONL and Parquet with words and tags. --columns 0,2 names the columns of word and tag."""
-    description: ClassVar[str] = """Entities in a text: persons, places, organizations.
-
-    Reads CoNLL's columns, the word first and its tag last, in IOB1, IOB2 or BIOES, with a blank line between sentences;
-    and JSONL and Parquet with words and tags. --columns 0,2 names the columns of word and tag."""
     training_defaults: ClassVar[Mapping[str, object]] = {"num_epochs": 5}
     data_format: ClassVar[str] = "CoNLL columns: a word first, its tag last, and a blank line between sentences"
     main_metric: ClassVar[str] = "f1"

@@ -27,12 +27,12 @@ from regard.tasks.metrics import entity_scores
 from regard.tasks.task import Task
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
-from regard.training.finetuning.baseline import frozen_vectors
-from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.linear_head import FrozenTrainer
-from regard.training.finetuning.model_factory import ModelFactory
-from regard.training.finetuning.trainer import FineTuner
-from regard.training.stopping import Stop
+from regard.training.recipes.finetuning.baseline import frozen_vectors
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.linear_head import FrozenTrainer
+from regard.training.recipes.finetuning.model_factory import ModelFactory
+from regard.training.recipes.finetuning.recipe import FineTuningRecipe
+from regard.training.trainer import Trainer
 from regard.wording import count_of
 
 
@@ -75,14 +75,14 @@ class _FineTunedEstimator(EstimatorParameters):
         factory.folder = loading.find_folder(self.model)
         device = choose_device(self.device)
         if (vectors := frozen_vectors(factory, examples, config)) is not None:
-            trainer = FrozenTrainer(vectors, examples, config.training.class_weights, seed=self.seed, device=device)
-            drain(trainer.run_interruptible())
+            trainer = FrozenTrainer(vectors, examples, config.training.class_weights, device=device)
+            drain(trainer.train())
             self.fine_tuned_ = factory.fine_tuned_model(trainer.whole_model())
             return
-        model = factory.new_model(self.seed)
         items = task.preprocess(examples, factory.rows)
-        drain(FineTuner(model, task, items, config, seed=self.seed, device=device).run(Stop()))
-        self.fine_tuned_ = factory.fine_tuned_model(model.eval())
+        recipe = FineTuningRecipe(task, items, config, new_model=factory.new_model)
+        drain(Trainer(recipe, seed=self.seed, device=device).train())
+        self.fine_tuned_ = factory.fine_tuned_model(recipe.model.eval())
 
     def _predictions(self, examples: Sequence[Example]) -> list[dict[str, Any]]:
         if not self.__sklearn_is_fitted__():

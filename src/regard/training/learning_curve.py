@@ -14,18 +14,18 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def curve_lines(
-    losses: Sequence[float], history: Sequence[Mapping[str, float]], score: str, *, best: int | None = None
+    losses: Sequence[float], history: Sequence[Mapping[str, float]], score: str, *, best: float | None = None
 ) -> list[str]:
     """The curve for a terminal: loss and score with first and last value; empty for a single epoch.
 
     `best` is the epoch that is kept, from 1.
     """
-    if len(losses) != len(history) or len(losses) < 2:  # the losses of runs of earlier versions are not known
+    if len(losses) != len(history) or len(losses) < 2:
         return []
     lines = [f"{'train loss':<20}{losses[0]:6.3f} {sparkline(losses)} {losses[-1]:.3f}  {len(losses)} epochs"]
     if all(score in scores for scores in history):
         values = [scores[score] for scores in history]
-        kept = "" if best is None else f"  best: epoch {best}"
+        kept = "" if best is None else f"  best: epoch {best:g}"
         lines.append(f"{'dev ' + score:<20}{values[0]:6.2f} {sparkline(values)} {values[-1]:.2f}{kept}")
     return lines
 

@@ -1,7 +1,8 @@
 """What differs between kinds of training: a recipe is an object that the one `Trainer` and the one `run` use.
 
-A recipe knows its model, loss, data and scores. It knows nothing of optimizers, schedules, processes, checkpoints,
-stopping or events: these belong to the trainer, so that every recipe has them, or says in `refuses` why not.
+A recipe knows its model, loss, batches and scores. It knows nothing of optimizers, schedules, processes, checkpoints,
+stopping or events: these belong to the trainer, so that every recipe has them, or says in `refuses` why not. A
+`TrainingJob` trains recipes in an output folder; most are a recipe themselves.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from regard.events import Event
 from regard.training.events import Events
 from regard.training.layer_schedule import LayerSchedule
 from regard.training.loop import AdversarialPerturbation
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from regard.settings import SettingsFile
     from regard.training.run import Session
     from regard.training.run_folder import RunReport
+    from regard.training.world import World
 
 T = TypeVar("T")
 Scores = Mapping[str, Any]
@@ -98,34 +99,7 @@ class Recipe(ABC):
     refuses: ClassVar[Mapping[Capability, str]] = {}  # what the recipe cannot do, and why
     remedy: ClassVar[str] = LOWER_RATE  # for a run that has diverged
 
-    # Of a run:
-    kind: ClassVar[str]  # "translation": what it is called in messages and in the manifest
-    work: ClassVar[str] = "work"  # the folder of what an unfinished run needs
-    report_class: ClassVar[type[RunReport]]
-    config: SettingsFile
-
-    def describe(self) -> Iterator[Event]:
-        """What is trained on, as notes; before anything is written."""
-        return iter(())
-
-    @abstractmethod
-    def identity(self) -> dict[str, Any]:
-        """What must be the same when a run is resumed, beside the settings: data and models, as JSON."""
-
-    def prepared_files(self) -> list[str]:
-        """The manifest's entries for what is prepared in the work folder before the first step."""
-        return []
-
-    def work_files(self) -> list[str]:
-        """The manifest's entries for what is in the work folder after the first step."""
-        return ["checkpoints/step-*/"]
-
-    @abstractmethod
-    def train(self, session: Session) -> Events[RunReport | None]:
-        """Prepare, train with `session.trainer` and save; the report, in the main process."""
-
-    # Of a trainer, which may be used without a run:
-    training: TrainingSection
+    training: TrainingSection  # `build_model` may set it to what fits the model
     run: RunSection
     steps_per_epoch: int | None = None  # None: the batches have no end
     evaluates: bool = True  # whether there is data to evaluate on
@@ -170,3 +144,33 @@ class Recipe(ABC):
     def perturbation(self, model: nn.Module) -> AdversarialPerturbation | None:
         """A weight that is perturbed for a second pass."""
         return None
+
+
+class TrainingJob(ABC):
+    """What `run` runs in an output folder: it prepares data, trains a recipe, once or more often, and saves a model."""
+
+    kind: ClassVar[str]  # "translation": what it is called in messages and in the manifest
+    work: ClassVar[str] = "work"  # the folder of what an unfinished run needs
+    report_class: ClassVar[type[RunReport]]
+    refuses: ClassVar[Mapping[Capability, str]] = {}
+    config: SettingsFile
+
+    def open(self, world: World) -> Events[None]:
+        """Read the data and say what is trained on, in all processes, before anything is written."""
+        yield from ()
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What must be the same when a run is resumed, beside the settings: data and models, as JSON."""
+
+    def prepared_files(self) -> list[str]:
+        """The manifest's entries for what is prepared in the work folder before the first step."""
+        return []
+
+    def work_files(self) -> list[str]:
+        """The manifest's entries for what is in the work folder after the first step."""
+        return ["checkpoints/step-*/"]
+
+    @abstractmethod
+    def train(self, session: Session) -> Events[RunReport | None]:
+        """Prepare, train with `session.trainer` and save; the report, in the main process."""

@@ -1,4 +1,4 @@
-"""A run of a recipe in an output folder: lock, manifest, log of events, report, and several processes.
+"""A run of a training job in an output folder: lock, manifest, log of events, report, and several processes.
 
 regard.json            the manifest: which files of the folder belong to the run, and whether it is finished
 config.toml run.json   the settings, and the data and models of the run
@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -23,24 +24,36 @@ from regard.errors import InputError
 from regard.events import drain, map_events
 from regard.training.callbacks import Callbacks
 from regard.training.events import Events, TrainingStarted
-from regard.training.recipe import Recipe
-from regard.training.run_folder import RunFolder, RunReport, log_events
+from regard.training.recipe import Recipe, TrainingJob
+from regard.training.run_folder import RunFolder, log_events
 from regard.training.tensorboard import TensorBoardLog
 from regard.training.trainer import Trainer
 from regard.training.world import World, join_world, num_processes
 
 CHECKPOINTS = "checkpoints"
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class Session:
-    """Where and with whom a recipe trains: the folder of the run, its work folder, the device and the processes."""
+    """Where and with whom a job trains: the folder of the run, its work folder, the device and the processes."""
 
-    output: Path
-    work: Path
-    device: torch.device
     world: World = field(default_factory=World)
     callbacks: Callbacks = field(default_factory=Callbacks)
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    output: Path = Path()
+    work: Path = Path()
+
+    def at(self, output: Path, device: torch.device | str) -> Session:
+        """The same in an output folder, on the device of this process."""
+        place = choose_device(device) if isinstance(device, str) else device
+        return replace(self, output=output, device=self.world.device(place))
+
+    def shown(self, events: Events[R]) -> Events[R]:
+        """The events of the main process, which callbacks see too; other processes yield none."""
+        if not self.world.is_main:
+            return drain(events)
+        return (yield from map_events(events, self.callbacks.on_event))
 
     def trainer(self, recipe: Recipe, *, seed: int | None = None, checkpoints: str = CHECKPOINTS) -> Trainer:
         return Trainer(
@@ -53,6 +66,13 @@ class Session:
         )
 
 
+@contextmanager
+def joined(callbacks: Callbacks | None = None) -> Iterator[Session]:
+    """A session of the processes that `torchrun` started, or of this one."""
+    with join_world() as world:
+        yield Session(world, callbacks or Callbacks())
+
+
 def started(trainer: Trainer, *, examples: int) -> TrainingStarted:
     """The event before the first step of a run."""
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
@@ -60,7 +80,7 @@ def started(trainer: Trainer, *, examples: int) -> TrainingStarted:
 
 
 def run(
-    recipe: Recipe,
+    job: TrainingJob,
     output: str | os.PathLike[str],
     *,
     resume: bool = False,
@@ -68,48 +88,58 @@ def run(
     tensorboard: str | os.PathLike[str] | None = None,
     callbacks: Callbacks | None = None,
 ) -> Events[Any]:
-    """Train a recipe and write its result to `output`; returns its report.
+    """Train and write the result to `output`; returns the report of the job.
 
     `resume` continues the run in the folder from its last checkpoint, or starts it; of a finished run it returns the
-    report. `tensorboard` is a folder. Only the main process of several yields events and writes files.
+    report. `tensorboard` is a folder. Under `torchrun` several processes train together; only the main one yields
+    events and writes files.
     """
-    if "processes" in recipe.refuses and (count := num_processes()) > 1:
-        raise InputError(
-            f"{recipe.kind} runs in one process, and torchrun started {count}: {recipe.refuses['processes']}; run it "
-            "without torchrun"
-        )
+    refuse_processes(job)
     board = TensorBoardLog.open(tensorboard)
-    output, callbacks = Path(output), callbacks or Callbacks()
-    with join_world() as world, ExitStack() as stack:
-        place = world.device(choose_device(device) if isinstance(device, str) else device)
-        session = Session(output, output / recipe.work, place, world, callbacks)
-        events = _run(recipe, session, stack, resume=resume, tensorboard=board)
-        return (yield from map_events(events, callbacks.on_event)) if world.is_main else drain(events)
+    with joined(callbacks) as session:
+
+        def steps() -> Events[Any]:
+            yield from job.open(session.world)
+            return (yield from run_opened(job, session.at(Path(output), device), resume=resume, tensorboard=board))
+
+        return (yield from session.shown(steps()))
 
 
-def _run(
-    recipe: Recipe, session: Session, stack: ExitStack, *, resume: bool, tensorboard: TensorBoardLog | None
-) -> Events[RunReport]:
+def refuse_processes(job: TrainingJob) -> None:
+    """InputError under `torchrun` with several processes, for training that one process does."""
+    if "processes" in job.refuses and (count := num_processes()) > 1:
+        raise InputError(
+            f"{job.kind} runs in one process, and torchrun started {count}: {job.refuses['processes']}; run it without "
+            "torchrun"
+        )
+
+
+def run_opened(job: TrainingJob, session: Session, *, resume: bool, tensorboard: TensorBoardLog | None) -> Events[Any]:
+    """Run a job that is opened: own the folder, train, and mark the run as finished."""
     world, output, done = session.world, session.output, None
-    with world.main_only() as is_main:
-        if is_main:
-            yield from recipe.describe()
-            folder = RunFolder(
-                output,
-                recipe.config,
-                recipe.identity(),
-                work=recipe.work,
-                work_files=recipe.work_files(),
-                prepared_files=recipe.prepared_files(),
-                kind=f"{recipe.kind} run",
-            )
-            done = folder.finished() if resume else None
-            if done is None:
-                folder.open(resume=resume)
-                stack.enter_context(folder.running())
-    if done := world.broadcast_json(done):
-        return recipe.report_class(output=os.fspath(output), **done)
-    events = recipe.train(session)
-    report = yield from (log_events(events, output, tensorboard=tensorboard) if world.is_main else events)
-    document = world.broadcast_json(None if report is None else json.loads(report.file()))
-    return report or recipe.report_class(output=os.fspath(output), **document)
+    with ExitStack() as stack:
+        with world.main_only() as is_main:
+            if is_main:
+                folder = run_folder(job, output)
+                done = folder.finished() if resume else None
+                if done is None:
+                    folder.open(resume=resume)
+                    stack.enter_context(folder.running())
+        if done := world.broadcast_json(done):
+            return job.report_class(output=os.fspath(output), **done)
+        events = job.train(replace(session, work=output / job.work))
+        report = yield from (log_events(events, output, tensorboard=tensorboard) if world.is_main else events)
+        document = world.broadcast_json(None if report is None else json.loads(report.file()))
+        return report or job.report_class(output=os.fspath(output), **document)
+
+
+def run_folder(job: TrainingJob, output: Path) -> RunFolder:
+    return RunFolder(
+        output,
+        job.config,
+        job.identity(),
+        work=job.work,
+        work_files=job.work_files(),
+        prepared_files=job.prepared_files(),
+        kind=f"{job.kind} run",
+    )

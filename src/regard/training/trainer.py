@@ -78,13 +78,15 @@ class Trainer:
         world: World | None = None,
     ) -> None:
         self.recipe, self.device, self.world = recipe, device, world or World()
-        training, run = recipe.training, recipe.run
+        run = recipe.run
         self.seed = run.seed if seed is None else seed
         self.callbacks = callbacks or Callbacks()
         self.checkpoints = None if folder is None else Checkpoints(folder, keep=run.save_total_limit)
         refuse_capabilities(recipe, processes=self.world.size)
-        self._share = Share(self.world.rank, self.world.size, self.world.size * training.gradient_accumulation_steps)
+        size, accumulation = self.world.size, recipe.training.gradient_accumulation_steps
+        self._share = Share(self.world.rank, size, size * accumulation)
         self._prepare_model()
+        training = recipe.training
         self.steps = self._count_steps()
         self.training_seconds = parse_budget(training.budget) if training.budget else None
         warmup = training.warmup_steps / self.steps if training.warmup_steps and self.steps else training.warmup_ratio
@@ -111,9 +113,10 @@ class Trainer:
         self._mfu_per_speed = 0.0  # MFU of one token per second
 
     def _prepare_model(self) -> None:
-        recipe, device, world, training = self.recipe, self.device, self.world, self.recipe.training
+        recipe, device, world = self.recipe, self.device, self.world
         self.autocast = autocast_dtype(recipe.run.precision, device)
         model = recipe.build_model(self.seed)
+        training = recipe.training
         self.parallel, self._parallel_note = choose_parallel(
             recipe.run.parallel, model, optimizer=training.optimizer, world=world, device=device
         )
@@ -126,13 +129,12 @@ class Trainer:
         if self.compiled:
             self._compile()
         self.sharded = None
-        self.layer_schedule = recipe.layer_schedule(self.model)
         if blank is not None:
             self.sharded = ShardedModel(
                 self.model, self.objective, blank, world=world, device=device, dtype=self.autocast
             )
-            self.layer_schedule = recipe.layer_schedule(self.model)  # of the sharded parameters
-        elif world.size > 1:
+        self.layer_schedule = recipe.layer_schedule(self.model)  # after sharding, which makes other parameters
+        if blank is None and world.size > 1:
             # Layers that are still frozen get no gradient.
             unused = self.layer_schedule is not None and self.layer_schedule.unfreeze > 0
             self.objective = replicate(self.objective, find_unused_parameters=unused)
@@ -245,22 +247,26 @@ class Trainer:
         return not interrupted
 
     def _steps(self) -> Iterator[Step]:
-        if self.training_seconds is not None:
-            progress: StepProgress | TimeProgress = TimeProgress(self.training_seconds, self.stopwatch)
-        else:
-            assert self.steps is not None
-            progress = StepProgress(self.steps)
         return train(
             self.objective,
             self._batches(self.step),
             self.optimizers,
-            progress=lambda step: self.world.broadcast(progress(step))[0],
+            progress=self._progress,
             learning_rate=self._learning_rate,
             max_grad_norm=self.recipe.training.max_grad_norm or math.inf,
             autocast=self.autocast,
             perturbation=self.perturbation,
             first=self.step,
         )
+
+    def _progress(self, step: int) -> float:
+        """The progress of the run before a step, the same in all processes."""
+        if self.training_seconds is not None:
+            progress: StepProgress | TimeProgress = TimeProgress(self.training_seconds, self.stopwatch)
+        else:
+            assert self.steps is not None
+            progress = StepProgress(self.steps)
+        return self.world.broadcast(progress(step))[0]
 
     def _batches(self, first: int) -> Iterator[list[dict[str, Any]]]:
         """The inputs of this process's parts of each batch. All randomness follows from the seed and the step."""
@@ -270,7 +276,7 @@ class Trainer:
             for step, batch in enumerate(source, start=first):
                 parts = [self.recipe.inputs(part, self.device) for part in batch.parts]
                 if self.layer_schedule is not None:
-                    self.layer_schedule.start_step(step / (self.steps or math.inf))
+                    self.layer_schedule.start_step(self._progress(step))
                 number = divmod(step, self.recipe.steps_per_epoch) if self.recipe.steps_per_epoch else (step,)
                 torch.manual_seed(derive_seed(self.seed, *number, *process))
                 # Updated before the step, because they are read after it.
@@ -388,7 +394,7 @@ class Trainer:
         """Load the weights that the settings choose; the last ones may not have been evaluated yet."""
         scores, epochs = (self.history[self.best - 1], [float(self.best)]) if self.best else ({}, [])
         chosen = self._kept.get(self.best)
-        if self._evaluated_step != self.step or not self.best:
+        if self._evaluated_step != self.step or not scores:
             last = yield from self._scores(final=True)
             if last and self._counts_epochs:
                 yield Evaluated(step=self.step, seconds=self.stopwatch.elapsed, scores=last)

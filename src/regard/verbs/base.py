@@ -22,7 +22,8 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -42,10 +43,11 @@ from regard.errors import InputError, InputErrors, suggest
 from regard.events import Event, Note, ResultItem, map_events
 from regard.known import DEFAULT_MODEL
 from regard.verbs import RENAMED
-from regard.verbs.reading import CountingModels
 from regard.wording import count_of
 
 if TYPE_CHECKING:
+    from regard.checkpoints.loaded_model import LoadedModel
+    from regard.checkpoints.reading import CountedModel
     from regard.render.result import Result
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -227,6 +229,32 @@ def decoding_precision_option() -> Any:
 def layers_option(default: str = "-1") -> Any:
     help = "-1 is the last layer, 0 the output of the embeddings; or sum, mean or concat of a slice: concat(-4:)."
     return option(default, "-l", help=help, metavar="LAYERS")
+
+
+class CountingModels:
+    """The models of a verb; `warnings` tells which texts they could not read: unknown tokens, or another language."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        self._counted: dict[str, CountedModel] = {}
+
+    @contextmanager
+    def use(
+        self, name: str, check: Callable[[str], object] | None = None, *, precision: str = "fp32"
+    ) -> Iterator[LoadedModel]:
+        from regard.checkpoints.reading import CountedModel
+
+        with self._models.use(name, check, precision=precision) as loaded:
+            if name not in self._counted:
+                self._counted[name] = CountedModel(loaded)
+            yield loaded.counting(self._counted[name].count)
+
+    def warnings(self) -> list[str]:
+        return [warning for name, counted in self._counted.items() for warning in counted.warnings(name)]
+
+    def cut_notes(self) -> list[str]:
+        """Say how many texts each model has cut."""
+        return [counted.count.cut_note() for counted in self._counted.values() if counted.count.cut]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from regard.verbs.base import Models, option, verb
 from regard.verbs.train import FineTuningRequest
 
 if TYPE_CHECKING:
-    from regard.training.finetuning.report import FineTuningReport
+    from regard.training.recipes.finetuning.report import FineTuningReport
 
 
 class DistillRequest(FineTuningRequest):
@@ -21,7 +21,7 @@ class DistillRequest(FineTuningRequest):
 
 @verb(
     DistillRequest,
-    result="regard.training.finetuning.report:FineTuningReport",
+    result="regard.training.recipes.finetuning.report:FineTuningReport",
     http=False,
     command="train distill",
 )
@@ -31,8 +31,8 @@ def distill(request: DistillRequest, models: Models) -> Generator[Event, None, F
     The student starts with evenly chosen layers of the teacher. It learns the labels, the teacher's logits at
     temperature 2, and the direction of the teacher's hidden states.
     """
-    from regard.training.finetuning.config import DISTILLATION_DEFAULTS
-    from regard.training.finetuning.run import distill
+    from regard.training.recipes.finetuning.config import DISTILLATION_DEFAULTS
+    from regard.training.recipes.finetuning.run import distill
 
     config = request.load_config(DISTILLATION_DEFAULTS)
     return (

@@ -94,9 +94,6 @@ class RowsRequest(_TableFormatRequest):
     )
 
 
-TABLE_FIELDS = frozenset(RowsRequest.model_fields)
-
-
 def open_texts(
     source: str | Path | DataFrameSource | Sequence[str | None],
     request: TableRequest | RowsRequest,

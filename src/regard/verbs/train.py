@@ -16,8 +16,8 @@ from regard.verbs.tables import TableRequest, table_options
 
 if TYPE_CHECKING:
     from regard.settings import SettingsTables
-    from regard.training.finetuning.config import FineTuningConfig
-    from regard.training.finetuning.report import FineTuningReport
+    from regard.training.recipes.finetuning.config import FineTuningConfig
+    from regard.training.recipes.finetuning.report import FineTuningReport
 
 # ULM-FiT's layer-wise decay; all layers are unfrozen after half of the run.
 ULMFIT = [f"training.layerwise_lr_decay={1 / 2.6:.4f}", "training.unfreeze=0.5"]
@@ -128,7 +128,7 @@ class FineTuningRequest(RunRequest, TableRequest):
 
     def load_config(self, defaults: SettingsTables, overrides: Sequence[str] = ()) -> FineTuningConfig:
         """The settings of the run; `overrides` come before those of the request."""
-        from regard.training.finetuning.config import FineTuningConfig
+        from regard.training.recipes.finetuning.config import FineTuningConfig
 
         saved = self.saved_config()
         options = {
@@ -186,14 +186,14 @@ def _tasks() -> dict[str, str]:
 
 @verb(
     TrainRequest,
-    result="regard.training.finetuning.report:FineTuningReport",
+    result="regard.training.recipes.finetuning.report:FineTuningReport",
     http=False,
     subcommands=("task", _tasks),
 )
 def train(request: TrainRequest, models: Models) -> Generator[Event, None, FineTuningReport]:
     """Fine-tune a model for a task on your own files."""
     from regard.tasks.registry import task_for
-    from regard.training.finetuning.run import fine_tune
+    from regard.training.recipes.finetuning.run import fine_tune
 
     if request.frozen and request.both:
         raise InputError("--both includes --frozen; use one of them")

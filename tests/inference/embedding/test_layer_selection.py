@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.inference.embedding.layer_selection import LayerSelection
+from regard.inference.embedding.engine import LayerSelection
 
 
 @pytest.mark.parametrize(

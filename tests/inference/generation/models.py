@@ -21,6 +21,7 @@ from regard.models import (
     TransformerConfig,
 )
 from regard.models.gemma3_text import Gemma3Text, Gemma3TextConfig
+from regard.models.gptj import GptJ, GptJConfig
 from regard.nn.masks import Padded
 
 __all__ = ["FAMILIES", "VOCABULARY", "Chain", "ChainState", "family"]
@@ -110,6 +111,7 @@ _LSTM: dict[str, Any] = {
 }
 FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "gpt": lambda: Gpt(GptConfig(**_SHAPE, num_hidden_layers=2, max_position_embeddings=40, attention_dropout=0.0)),
+    "gptj": lambda: GptJ(GptJConfig(**_SHAPE, num_hidden_layers=2, max_position_embeddings=40, rotary_dim=2)),
     "llama": lambda: Llama(LlamaConfig(**_LLAMA)),
     "gemma": lambda: Gemma3Text(Gemma3TextConfig(**_GEMMA)),
     "t5": lambda: T5(T5Config(**_SHAPE, **_T5)),

@@ -37,21 +37,23 @@ def uninterrupted(launcher: Launcher, source: Path, tmp_path_factory: pytest.Tem
     return output
 
 
-def test_ten_kills_change_no_bit(launcher: Launcher, source: Path, uninterrupted: Path, tmp_path: Path) -> None:
+@pytest.mark.long
+def test_ten_kills_change_no_bit(
+    launcher: Launcher, source: Path, uninterrupted: Path, tmp_path: Path, chance: random.Random
+) -> None:
     """Two kills at random times, the others after a few more steps or while a checkpoint is saved.
 
     The command is always the same, as a supervisor would repeat it.
     """
-    rng = random.Random(os.urandom(8))
     moments: list[str] = []
     while len(moments) < KILLS:
         before = len(events(tmp_path, "step"))
         process = launcher.start(command(source, tmp_path, "--resume", **RUN))
         if len(moments) in (0, 5):
-            time.sleep(rng.uniform(0.0, 0.6))
+            time.sleep(chance.uniform(0.0, 0.6))
         else:
-            wait_for_steps(tmp_path, rng.randrange(1, 6), before)
-            time.sleep(rng.uniform(0.0, 0.04))
+            wait_for_steps(tmp_path, chance.randrange(1, 6), before)
+            time.sleep(chance.uniform(0.0, 0.04))
         os.kill(process.pid, signal.SIGKILL)
         code = process.wait()
         assert code == -signal.SIGKILL, f"after kills {moments}: {process.printed}"

@@ -76,6 +76,7 @@ def test_two_processes_are_one_run(launcher: Launcher, corpus: Path, single_proc
     assert_near(tmp_path, single_process_run)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
 def test_another_number_of_processes_continues_with_the_next_sample(
     before: int, after: int, launcher: Launcher, corpus: Path, single_process_run: Path, tmp_path: Path

@@ -114,6 +114,7 @@ def test_each_process_writes_its_rows(sharded_run: Path, single_process_run: Pat
         assert found.tensors[name].shape == tensor.shape and found.tensors[name].dtype == tensor.dtype
 
 
+@pytest.mark.long
 def test_another_number_of_processes_continues_with_the_next_sample(
     launcher: Launcher, corpus: Path, single_process_run: Path, tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ def test_a_killed_process_ends_the_others(launcher: Launcher, corpus: Path, tmp_
     assert Checkpoints(tmp_path / "checkpoints").latest() is not None
 
 
+@pytest.mark.long
 def test_a_process_that_cannot_write_leaves_the_last_checkpoint(
     launcher: Launcher, corpus: Path, tmp_path: Path
 ) -> None:

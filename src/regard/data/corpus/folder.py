@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
 from regard.errors import InputError
-from regard.files.checksums import Verify, find_damage, sha256_of
+from regard.files.checksums import Verify, file_states, find_damage, sha256_of
 from regard.files.durable_folder import RECORD as DURABLE_RECORD
 from regard.files.durable_folder import DurableFolder, FolderRecord, OtherWork, describe_changes
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
@@ -139,8 +139,7 @@ class ShardWriter:
             longest_sentence=self._longest,
             dropped=self._dropped,
         )
-        paths = [self._folder / name for name in (TOKENS, SENTENCES, DOCUMENTS)]
-        record = ShardRecord(counts, next, {path.name: (path.stat().st_size, sha256_of(path)) for path in paths})
+        record = ShardRecord(counts, next, file_states(self._folder, (TOKENS, SENTENCES, DOCUMENTS)))
         (self._folder / RECORD).write_bytes(json_bytes(with_checksum(asdict(record))))
         return record
 

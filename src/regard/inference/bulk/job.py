@@ -26,14 +26,14 @@ from regard.events import Event, Note, Progress
 from regard.files import storage
 from regard.files.output_file import replace_output
 from regard.inference.bulk.outputs import expect_rows
-from regard.inference.bulk.parts import PartTask, WritePart, is_part_folder, open_part_folder
+from regard.inference.bulk.parts import PartFolder, PartTask, WritePart, is_part_folder, open_part_folder
 from regard.inference.bulk.ray_engine import RayCluster, compute_on_ray
 from regard.inference.bulk.shards import (
     Block,
     Manifest,
     OpenShard,
     Reader,
-    ShardStore,
+    ShardFolder,
     locked_shard_folder,
     read_finished,
 )
@@ -259,7 +259,7 @@ def how_to_continue(output: Path | None, source: object) -> str:
 
 def _compute_shards(
     inputs: InputRows[R],
-    shards: ShardStore,
+    shards: ShardFolder | PartFolder,
     compute: Compute,
     size: int,
     *,
@@ -327,7 +327,7 @@ def _missing_shards(
 
 
 def _write_in_order(
-    shards: ShardStore,
+    shards: ShardFolder | PartFolder,
     sizes: Mapping[int, int],
     missing: Iterable[tuple[int, Iterator[Any]]],
     compute: Compute,
@@ -341,7 +341,7 @@ def _write_in_order(
 
 
 def _write_arriving(
-    shards: ShardStore,
+    shards: ShardFolder | PartFolder,
     sizes: Mapping[int, int],
     computed: Generator[tuple[int, Block | int | None], None, None],
 ) -> Generator[int, None, None]:
@@ -353,7 +353,7 @@ def _write_arriving(
         with closing(computed):
             for number, item in computed:
                 if number not in unfinished:
-                    unfinished[number] = OpenShard(shards, number)
+                    unfinished[number] = OpenShard(shards.write, number)
                 shard = unfinished[number]
                 if isinstance(item, dict):
                     shard.add(item)

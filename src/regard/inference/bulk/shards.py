@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ Column = NDArray[Any]
 Block = dict[str, Column]
 Reader = Callable[..., Iterator[Block]]  # of the columns that are wanted
 Event = TypeVar("Event")
+Write = Callable[[int, Iterable[Any]], Generator[Any, None, None]]  # a numbered shard, from its blocks
 AGAIN = "delete this file and run the same command again"
 # What reading a damaged archive can raise.
 DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile)
@@ -174,18 +175,6 @@ def unpack_json(column: Column) -> Any:
     return json.loads(column.tobytes())
 
 
-class ShardStore(Protocol):
-    """Where finished shards are kept: a `ShardFolder`, or the parts of an output."""
-
-    def finished(self) -> list[int]: ...
-
-    def write(self, number: int, items: Iterable[Block | Event]) -> Generator[Event, None, None]: ...
-
-    def remove_damaged(self, sizes: Mapping[int, int], on_damaged: Callable[[str], None]) -> None: ...
-
-    def clear(self) -> None: ...
-
-
 class ShardFolder:
     """A folder of finished shards; `locked_shard_folder` opens it for work."""
 
@@ -226,10 +215,10 @@ class OpenShard:
     It appears in the folder when it is finished; closing it before that discards it.
     """
 
-    def __init__(self, folder: ShardStore, number: int) -> None:
+    def __init__(self, write: Write, number: int) -> None:
         self._blocks: deque[Block] = deque()
         self._finished = False
-        self._writing = folder.write(number, self._items())
+        self._writing = write(number, self._items())
 
     def add(self, block: Block) -> None:
         self._blocks.append(block)

@@ -32,7 +32,6 @@ from regard.errors import InputError, check_choice
 from regard.events import drain
 from regard.files.json_files import read_json
 from regard.inference.causal_lm import split_special_tokens
-from regard.inference.embedding.layer_selection import LayerSelection
 from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings
 from regard.known import DEFAULT_EMBEDDING_MODEL
 from regard.models.family import can
@@ -47,7 +46,57 @@ LONGS = get_args(LongTexts)
 SAMPLE = 32  # texts on which precisions are compared
 TOKENIZER_THREADS = 1  # more would only take turns with the thread that feeds the GPU
 TASK_HEADS = re.compile("For(SequenceClassification|TokenClassification|QuestionAnswering|MultipleChoice)$")
+LAYER_FORMS = "a number such as -1, or sum, mean or concat of a slice such as concat(-4:); 0 is the embedding output"
+LAYER_OPERATIONS = ("sum", "mean", "concat")
 FIRST_WINDOW, WINDOW = 1 << 15, 1 << 17  # characters of text that are sorted by length together
+
+
+@dataclass(frozen=True)
+class LayerSelection:
+    """The `chosen` hidden states, combined by `operation` ("only" for a single one)."""
+
+    operation: str
+    chosen: tuple[int, ...]
+
+    @staticmethod
+    def parse(expression: int | str, count: int) -> LayerSelection:
+        """Parse an expression for a model with `count` hidden states, numbered as in transformers."""
+        text = str(expression).replace(" ", "")
+        if re.fullmatch(r"[+-]?\d{1,9}", text):
+            number = int(text)
+            if not -count <= number < count:
+                raise InputError(
+                    f"layer {number} does not exist: this model has layers 0 to {count - 1} (or -{count} to -1)"
+                )
+            return LayerSelection("only", (number % count,))
+        match = re.fullmatch(r"(\w+)\(([+-]?\d{0,9}):([+-]?\d{0,9})\)", text)
+        if not match or match[1] not in LAYER_OPERATIONS or isinstance(expression, bool):
+            raise InputError(f"unknown layer expression {expression!r}: expected {LAYER_FORMS}")
+        start, stop = (int(part) if part else None for part in match.groups()[1:])
+        chosen = tuple(range(count)[start:stop])
+        if not chosen:
+            raise InputError(f"{expression!r} selects none of this model's layers 0 to {count - 1}")
+        return LayerSelection(match[1], chosen)
+
+    @property
+    def factor(self) -> int:
+        """The width of the result as a multiple of the width of the model."""
+        return len(self.chosen) if self.operation == "concat" else 1
+
+    def join(self, states: Iterator[Tensor]) -> Tensor:
+        """Combine the chosen states. Layers after the last chosen one are not computed."""
+        selected = []
+        for number, state in enumerate(states):
+            if number in self.chosen:
+                selected.append(state)
+            if number == self.chosen[-1]:
+                break
+        if self.operation == "concat":
+            return torch.cat(selected, dim=-1)
+        total = selected[0]
+        for state in selected[1:]:
+            total = total + state
+        return total / len(selected) if self.operation == "mean" else total
 
 
 def load_engine(

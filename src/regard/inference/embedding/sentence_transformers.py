@@ -13,12 +13,6 @@ MODULES = ("Transformer", "Pooling", "Normalize")
 # Older files have a boolean per pooling, newer ones a name or a list of names.
 SWITCHES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
 TYPES = "sentence_transformers.models"
-SENTENCE_FILES = (
-    "modules.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-    "1_Pooling/config.json",
-)
 
 
 @dataclass(frozen=True)

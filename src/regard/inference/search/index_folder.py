@@ -23,7 +23,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from regard.errors import InputError, RegardError
 from regard.events import Event, Progress
-from regard.files.checksums import find_damage, sha256_of
+from regard.files.checksums import file_states, find_damage
 from regard.files.disk import replace_file
 from regard.files.durable_folder import RECORD, DurableFolder, FolderRecord
 from regard.inference.embedding.engine import LongTexts
@@ -150,8 +150,8 @@ def write_deleted(folder: Path, manifest: IndexManifest, positions: Positions) -
     path = folder / f"deleted-{version:06d}.npy"
     with replace_file(path) as temporary, temporary.open("wb") as file:
         np.lib.format.write_array(file, positions, allow_pickle=False)
-    record = (path.name, len(positions), path.stat().st_size, sha256_of(path))
-    changed = replace(manifest, deleted=record, version=version)
+    size, digest = file_states(folder, [path.name])[path.name]
+    changed = replace(manifest, deleted=(path.name, len(positions), size, digest), version=version)
     changed.write(folder)
     return changed
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from regard.errors import RegardError
 from regard.events import Event, Note, Progress
-from regard.files.checksums import find_damage, sha256_of_all
+from regard.files.checksums import FileState, file_states, find_damage
 from regard.inference.search.approximate import APPROXIMATE, MIN_ROWS, ApproximateIndex, write_approximate
 from regard.inference.search.bm25 import FILES, Postings, write_postings
 from regard.inference.search.documents import DOCUMENTS, OFFSETS, Documents, DocumentTexts
@@ -20,7 +20,7 @@ VECTORS = "vectors.npy"
 REQUIRED = {VECTORS, DOCUMENTS, OFFSETS, *FILES}
 EVERY = 2000  # texts between two events of progress
 
-Files = dict[str, tuple[int, str]]  # size and SHA-256 by name
+Files = dict[str, FileState]
 
 
 class Segment:
@@ -78,10 +78,7 @@ def finish_segment(folder: Path, *, approximate: bool) -> Generator[Event, None,
     elif approximate:
         yield Note(message=f"no approximate index: exact search is as fast for fewer than {MIN_ROWS:,} texts")
     names = [VECTORS, DOCUMENTS, OFFSETS, *FILES, APPROXIMATE]
-    paths = [folder / name for name in names if (folder / name).is_file()]
-    sizes = [path.stat().st_size for path in paths]
-    hashes = sha256_of_all(paths)
-    return {path.name: (size, digest) for path, size, digest in zip(paths, sizes, hashes, strict=True)}
+    return file_states(folder, [name for name in names if (folder / name).is_file()])
 
 
 def check_files(files: Files) -> Files:

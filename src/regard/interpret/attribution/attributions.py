@@ -29,7 +29,6 @@ from regard.render.result import Result, Table
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.task import Prediction
 
-Baseline = Literal["mask", "pad", "zero"]
 Method = Literal["integrated-gradients", "gradient-x-input", "occlusion", "attention", "rollout"]
 STEPS = 32
 BAR = 20  # characters for the largest score

@@ -19,6 +19,8 @@ class ApiKeys:
     """Keys of which only hashes are kept."""
 
     def __init__(self, keys: Sequence[str]) -> None:
+        if not all(keys):
+            raise ValueError("a key is empty; expected one made by generate_token(), or those of a file")
         self._digests = [_digest(key) for key in keys]
 
     def __len__(self) -> int:

@@ -73,7 +73,7 @@ class RequestRecord:
     error: str = ""
 
 
-class Gate:
+class AdmissionControl:
     """Admits requests: what all endpoints of a server share."""
 
     def __init__(self, limits: Limits, body_reader: BodyReader | None = None) -> None:
@@ -81,18 +81,18 @@ class Gate:
         self.slots = Slots(limits.max_concurrent_requests, limits.max_client_requests)
         self.body_reader = BodyReader(timeout=limits.body_timeout) if body_reader is None else body_reader
 
-    def with_limits(self, limits: Limits) -> Gate:
-        """A gate for endpoints with other limits of one request, which shares the slots of this one."""
-        gate = Gate(limits, self.body_reader)
-        gate.slots = self.slots
-        return gate
+    def with_limits(self, limits: Limits) -> AdmissionControl:
+        """For endpoints with other limits of one request: they share the slots of this one."""
+        admission = AdmissionControl(limits, self.body_reader)
+        admission.slots = self.slots
+        return admission
 
-    def admit(self, call: Call) -> AbstractContextManager[None]:
+    def admit(self, context: RequestContext) -> AbstractContextManager[None]:
         """Holds the slot of a request; raises ServerBusy when there is none. Entered before the body is read."""
-        return self.slots.hold(call.record.client)
+        return self.slots.hold(context.record.client)
 
 
-class Call:
+class RequestContext:
     """One request of a client on its way: the record of it, and calls to models that end with it."""
 
     def __init__(self, request: Request, limits: Limits) -> None:
@@ -171,40 +171,40 @@ async def wait_disconnect(request: Request) -> None:
 class Endpoint(Generic[Body]):
     """A route that reads a JSON body and answers with what `handler` returns. `result` describes the answer."""
 
-    gate: Gate
+    admission: AdmissionControl
     body: type[Body]
-    handler: Callable[[Body, Call], Awaitable[Response]]
+    handler: Callable[[Body, RequestContext], Awaitable[Response]]
     result: Any = None
     summary: str = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
-        call = Call(request, self.gate.limits)
+        context = RequestContext(request, self.admission.limits)
         try:
-            with self.gate.admit(call):
+            with self.admission.admit(context):
                 try:
-                    response = await self._answer(request, call)
-                    if call.record.timing.warning:
-                        response.headers[WARNING_HEADER] = call.record.timing.warning
+                    response = await self._answer(request, context)
+                    if context.record.timing.warning:
+                        response.headers[WARNING_HEADER] = context.record.timing.warning
                 except Exception as error:
-                    response = self._fail(error, call)
+                    response = self._fail(error, context)
                 return await response(scope, receive, send)  # a stream holds its slot until it ends
         except ServerBusy as error:
-            response = self._fail(error, call)
+            response = self._fail(error, context)
         await response(scope, receive, send)
 
-    def _fail(self, error: Exception, call: Call) -> Response:
-        call.record.error = _class_of(error)
-        return error_response(error, shape_of(call.request.url.path))
+    def _fail(self, error: Exception, context: RequestContext) -> Response:
+        context.record.error = _class_of(error)
+        return error_response(error, shape_of(context.request.url.path))
 
-    async def _answer(self, request: Request, call: Call) -> Response:
+    async def _answer(self, request: Request, context: RequestContext) -> Response:
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != "application/json":
             raise RequestError(
                 415, f"the body must be JSON (Content-Type: application/json), got {media_type[:80] or 'no type'}"
             )
-        data = await self.gate.body_reader.read(request, self.gate.limits.max_body_bytes)
-        return await self.handler(parse(self.body, data), call)
+        data = await self.admission.body_reader.read(request, self.admission.limits.max_body_bytes)
+        return await self.handler(parse(self.body, data), context)
 
 
 def parse(model: type[Body], data: bytes) -> Body:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from starlette.routing import Route
 
 from regard.server.errors import ServerBusy
-from regard.server.http.endpoint import Endpoint, Gate, RequestRecord, error_response, shape_of
+from regard.server.http.endpoint import AdmissionControl, Endpoint, RequestRecord, error_response, shape_of
 from regard.server.http.gateway import REQUEST_ID, Reporter, request_id
 
 REQUEST = re.compile(rb"POST (/[\w/-]*) HTTP/1\.1\r\n((?:[!-9;-~]+:[^\r\n\0]*\r\n)+)\r\n")
@@ -27,16 +27,16 @@ OTHER = re.compile(rb"^(?:transfer-encoding|connection|expect|upgrade)[ \t]*:", 
 class Shedder:
     """Call it with the bytes of a request and its client: the answer, or None if the request takes the ordinary path.
 
-    It answers for the endpoints among `routes` while `gate` has no slot, or none for the client's address.
+    It answers for the endpoints among `routes` while `admission` has no slot, or none for the client's address.
     """
 
-    def __init__(self, gate: Gate, routes: Iterable[Route], reporter: Reporter) -> None:
-        self._slots, self._reporter = gate.slots, reporter
+    def __init__(self, admission: AdmissionControl, routes: Iterable[Route], reporter: Reporter) -> None:
+        self._slots, self._reporter = admission.slots, reporter
         # For a path and a reason, what comes before and after the id of the request.
         self._answers: dict[tuple[bytes, str], tuple[bytes, bytes]] = {}
         for route in routes:
-            if isinstance(route.endpoint, Endpoint) and route.endpoint.gate is gate and "{" not in route.path:
-                for message in gate.slots.messages:
+            if isinstance(route.endpoint, Endpoint) and route.endpoint.admission is admission and "{" not in route.path:
+                for message in admission.slots.messages:
                     response = error_response(ServerBusy(message), shape_of(route.path))
                     headers = b"".join(b"%b: %b\r\n" % header for header in response.raw_headers)
                     start = b"HTTP/1.1 429 Too Many Requests\r\n%b%b: " % (headers, REQUEST_ID)

@@ -32,7 +32,7 @@ LABEL_TASKS = ("classify", "pair")
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRequest:
     """A request that is ready to be computed: parts with their numbers of tokens, and how to make the reply.
 
     `warning` tells the client what the model cannot read.
@@ -50,7 +50,7 @@ class BatchService(Protocol):
     kind: str
     max_tokens: int
 
-    def prepare(self, arguments: Mapping[str, Any]) -> Prepared: ...
+    def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest: ...
 
     def compute(self, contents: Sequence[Any]) -> list[Any]: ...
 
@@ -77,7 +77,7 @@ class EmbeddingService:
         for count in (1, 2, 4, 8, 16):
             self.engine.embed_ids(self.engine.tokenizer.encode_ids(["a text of a few words"] * count))
 
-    def prepare(self, arguments: Mapping[str, Any]) -> Prepared:
+    def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
         inputs, limit = arguments["inputs"], self.engine.max_length
         if inputs and not isinstance(inputs[0], str):
             tokens = self._from_ids(inputs, arguments)
@@ -109,7 +109,7 @@ class EmbeddingService:
             return vectors.astype(np.float32, copy=False).tobytes(), vectors.shape[1]
 
         total = int(tokens.lengths.sum())
-        return Prepared(_split_tokens(tokens, total), finish, total, warning)
+        return PreparedRequest(_split_tokens(tokens, total), finish, total, warning)
 
     def compute(self, contents: Sequence[TokenIds]) -> list[NDArray[np.float32]]:
         tokens = contents[0]
@@ -174,7 +174,7 @@ class TaskService:
             return False
         return True
 
-    def prepare(self, arguments: Mapping[str, Any]) -> Prepared:
+    def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
         pairs, param = arguments["texts"], arguments["param"]
         wanted = self.task.num_texts
         for index, (_, second) in enumerate(pairs):
@@ -199,7 +199,8 @@ class TaskService:
         rows = TokenIds.from_lists([[token for row in one.sequences for token in row.ids] for one in inputs])
         assert self.fine_tuned.tokenizer is not None
         warning = unreadable(self._reading, self.fine_tuned.tokenizer, texts, rows)
-        return Prepared(_split_inputs(inputs), lambda results: finish(results, raw), sum(map(len, inputs)), warning)
+        tokens = sum(map(len, inputs))
+        return PreparedRequest(_split_inputs(inputs), lambda results: finish(results, raw), tokens, warning)
 
     def compute(self, contents: Sequence[Sequence[TaskInput]]) -> list[list[torch.Tensor]]:
         inputs = [one for part in contents for one in part]

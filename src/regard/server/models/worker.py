@@ -23,7 +23,7 @@ from regard.errors import InputError, RegardError
 from regard.server.errors import RequestError
 from regard.server.models.batch_queue import BatchQueue, Piece
 from regard.server.models.messages import Reply, Timing
-from regard.server.models.services import BatchService, Prepared
+from regard.server.models.services import BatchService, PreparedRequest
 
 IDLE_SECONDS = 1.0  # without a batch
 LARGE = 20_000  # characters of a request that another thread tokenizes, so that small ones need not wait
@@ -166,7 +166,7 @@ class ModelWorker:
         if request is None:  # cancelled before it was prepared
             return
         try:
-            prepared: Prepared = self._services[operation].prepare(arguments)
+            prepared: PreparedRequest = self._services[operation].prepare(arguments)
         except Exception as error:
             return self._fail(number, error)
         request.queued = time.perf_counter()

@@ -14,10 +14,10 @@ from starlette.routing import Route
 from regard.errors import RegardError
 from regard.server.http.endpoint import (
     OPENAI_STATUSES,
-    Call,
     Endpoint,
     ErrorShape,
     Limits,
+    RequestContext,
     error_response,
     json_response,
     shape_of,
@@ -55,7 +55,7 @@ class ApiDescription:
         if self._document is None:
             try:
                 process = await self.models.any_process("verbs" if self.models.options.local else "serving")
-                verbs = await Call(request, self._limits).ask(process, "openapi", {})
+                verbs = await RequestContext(request, self._limits).ask(process, "openapi", {})
             except RegardError as error:
                 return error_response(error, "regard")
             self._document = describe(self._routes, json.loads(verbs))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import time
@@ -16,10 +15,16 @@ from starlette.routing import Route
 
 from regard.errors import RegardError
 from regard.server.errors import RequestError, invalid
-from regard.server.http.endpoint import Call, Endpoint, Gate, error_response, json_response
+from regard.server.http.endpoint import AdmissionControl, Endpoint, RequestContext, error_response, json_response
 from regard.server.models.registry import ModelRegistry
-from regard.server.protocols.tei import INPUTS, MANY, as_rows
-from regard.server.protocols.vectors_json import base64_rows, json_rows, read_vectors
+from regard.server.protocols.texts_and_vectors import (
+    INPUTS,
+    as_rows,
+    base64_rows,
+    format_vectors,
+    json_rows,
+    read_vectors,
+)
 
 MAX_LOGPROBS = 20
 MAX_STOP = 16
@@ -120,15 +125,15 @@ class CompletionsAnswer(BaseModel):
 class OpenAIRoutes:
     """The endpoints over the models of a server."""
 
-    def __init__(self, models: ModelRegistry, gate: Gate) -> None:
-        self.models, self.gate, self._started = models, gate, int(time.time())
+    def __init__(self, models: ModelRegistry, admission: AdmissionControl) -> None:
+        self.models, self.admission, self._started = models, admission, int(time.time())
 
     def routes(self) -> list[Route]:
         embeddings = Endpoint(
-            self.gate, EmbeddingsBody, self.embeddings, EmbeddingsAnswer, "Vectors of texts, of length 1."
+            self.admission, EmbeddingsBody, self.embeddings, EmbeddingsAnswer, "Vectors of texts, of length 1."
         )
         completions = Endpoint(
-            self.gate, CompletionsBody, self.completions, CompletionsAnswer, "Continuations of prompts."
+            self.admission, CompletionsBody, self.completions, CompletionsAnswer, "Continuations of prompts."
         )
         return [
             Route("/v1/embeddings", embeddings, methods=["POST"]),
@@ -137,34 +142,34 @@ class OpenAIRoutes:
             Route("/v1/models/{name:path}", self.one_model, methods=["GET"]),
         ]
 
-    async def embeddings(self, body: EmbeddingsBody, call: Call) -> Response:
-        inputs = as_rows(body.input, call, "input", " (LangChain: OpenAIEmbeddings(check_embedding_ctx_length=False))")
+    async def embeddings(self, body: EmbeddingsBody, context: RequestContext) -> Response:
+        hint = " (LangChain: OpenAIEmbeddings(check_embedding_ctx_length=False))"
+        inputs = as_rows(body.input, context.limits, "input", hint)
         if "" in inputs:
             raise invalid("input: expected texts that are not empty", param="input")
         arguments = {
             "inputs": inputs,
-            "truncate": call.limits.auto_truncate,
+            "truncate": context.limits.auto_truncate,
             "normalize": True,
             "dimensions": body.dimensions,
             "param": "input",
         }
-        data, width = await call.ask(await self.models.choose("embed", body.model), "embed", arguments)
+        data, width = await context.ask(await self.models.choose("embed", body.model), "embed", arguments)
         vectors = read_vectors(data, width)
-        form = json_rows if body.encoding_format == "float" else base64_rows
-        rows = form(vectors) if len(vectors) <= MANY else await asyncio.to_thread(form, vectors)
+        rows = await format_vectors(json_rows if body.encoding_format == "float" else base64_rows, vectors)
         items = ",".join(
             f'{{"object":"embedding","index":{index},"embedding":{row}}}' for index, row in enumerate(rows)
         )
-        tokens = call.record.timing.tokens
+        tokens = context.record.timing.tokens
         return Response(
             f'{{"object":"list","data":[{items}],"model":{json.dumps(body.model)},'
             f'"usage":{{"prompt_tokens":{tokens},"total_tokens":{tokens}}}}}',
             media_type="application/json",
         )
 
-    async def completions(self, body: CompletionsBody, call: Call) -> Response:
+    async def completions(self, body: CompletionsBody, context: RequestContext) -> Response:
         process = await self.models.choose("generate", body.model)
-        prompts = as_rows(body.prompt, call, "prompt")
+        prompts = as_rows(body.prompt, context.limits, "prompt")
         if body.echo and not all(isinstance(prompt, str) for prompt in prompts):
             raise RequestError(422, "echo: expected prompts as texts, not as token ids", param="echo")
         arguments = {
@@ -186,9 +191,9 @@ class OpenAIRoutes:
             "model": body.model,
         }
         if not body.stream:
-            reply = await call.ask(process, "generate", arguments)
+            reply = await context.ask(process, "generate", arguments)
             return json_response({**head, "choices": _choices(reply, echoes), "usage": _usage(reply)})
-        replies = call.stream(process, "generate", arguments)
+        replies = context.stream(process, "generate", arguments)
         first = await anext(replies)  # an error before the first token is an error of the request
         usage = bool((body.stream_options or {}).get("include_usage"))
         return StreamingResponse(

@@ -6,7 +6,6 @@ model that can answers. The field `model` of a request, an addition, names anoth
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
@@ -17,12 +16,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from regard.server.errors import invalid
-from regard.server.http.endpoint import Call, Endpoint, Gate, json_response
+from regard.server.http.endpoint import AdmissionControl, Endpoint, RequestContext, json_response
 from regard.server.models.registry import ModelRegistry
-from regard.server.protocols.vectors_json import json_rows, read_vectors
+from regard.server.protocols.texts_and_vectors import (
+    INPUTS,
+    as_rows,
+    check_batch,
+    format_vectors,
+    json_rows,
+    read_vectors,
+)
 
-MANY = 32  # vectors that are formatted in a thread: it takes longer than other requests should wait
-INPUTS = "A text or texts; token ids if the server was started with --accept-token-ids."
 Model = Annotated[str | None, Field(description="The model that answers; default: the first that can.")]
 
 
@@ -112,8 +116,8 @@ class TokenText(BaseModel):
 class TeiRoutes:
     """The endpoints over the models of a server."""
 
-    def __init__(self, models: ModelRegistry, gate: Gate) -> None:
-        self.models, self.gate = models, gate
+    def __init__(self, models: ModelRegistry, admission: AdmissionControl) -> None:
+        self.models, self.admission = models, admission
 
     def routes(self) -> list[Route]:
         posts: dict[str, tuple[Any, Any, Any, str]] = {
@@ -130,45 +134,45 @@ class TeiRoutes:
             "/decode": (DecodeBody, self.decode, list[str], "Texts of token ids."),
         }
         found = [
-            Route(path, Endpoint(self.gate, body, handler, result, summary), methods=["POST"])
+            Route(path, Endpoint(self.admission, body, handler, result, summary), methods=["POST"])
             for path, (body, handler, result, summary) in posts.items()
         ]
         return [*found, Route("/info", self.info), Route("/health", self.health)]
 
     async def vectors(
-        self, call: Call, inputs: Sequence[str] | Sequence[Sequence[int]], body: _Body, **options: Any
+        self, context: RequestContext, inputs: Sequence[str] | Sequence[Sequence[int]], body: _Body, **options: Any
     ) -> Any:
         """Vectors (n, width) of texts or rows of ids."""
-        check_batch(inputs, call.limits.max_client_batch_size, "inputs")
+        check_batch(inputs, context.limits.max_client_batch_size, "inputs")
         process = await self.models.choose("embed", body.model)
         arguments = {"inputs": inputs, "normalize": True, "param": "inputs", **options}
-        return read_vectors(*await call.ask(process, "embed", arguments))
+        return read_vectors(*await context.ask(process, "embed", arguments))
 
-    async def embed(self, body: EmbedBody, call: Call) -> Response:
+    async def embed(self, body: EmbedBody, context: RequestContext) -> Response:
         vectors = await self.vectors(
-            call,
-            as_rows(body.inputs, call, "inputs"),
+            context,
+            as_rows(body.inputs, context.limits, "inputs"),
             body,
             truncate=self._truncate(body),
             normalize=body.normalize,
             dimensions=body.dimensions,
         )
-        rows = json_rows(vectors) if len(vectors) <= MANY else await asyncio.to_thread(json_rows, vectors)
+        rows = await format_vectors(json_rows, vectors)
         return Response(f"[{','.join(rows)}]", media_type="application/json")
 
-    async def similarity(self, body: SimilarityBody, call: Call) -> Response:
+    async def similarity(self, body: SimilarityBody, context: RequestContext) -> Response:
         inputs = body.inputs
         truncate = body.parameters.truncate if body.parameters else None
         vectors = await self.vectors(
-            call,
+            context,
             [inputs.source_sentence, *inputs.sentences],
             body,
-            truncate=self.gate.limits.auto_truncate if truncate is None else truncate,
+            truncate=self.admission.limits.auto_truncate if truncate is None else truncate,
         )
         return json_response((vectors[1:] @ vectors[0]).tolist())
 
-    async def rerank(self, body: RerankBody, call: Call) -> Response:
-        check_batch(body.texts, call.limits.max_client_batch_size, "texts")
+    async def rerank(self, body: RerankBody, context: RequestContext) -> Response:
+        check_batch(body.texts, context.limits.max_client_batch_size, "texts")
         arguments = {
             "texts": [(body.query, text) for text in body.texts],
             "truncate": self._truncate(body),
@@ -176,16 +180,16 @@ class TeiRoutes:
             "rerank": True,
             "param": "texts",
         }
-        scores = await call.ask(await self.models.choose("rerank", body.model), "task", arguments)
+        scores = await context.ask(await self.models.choose("rerank", body.model), "task", arguments)
         order = sorted(range(len(scores)), key=lambda index: -scores[index])
         ranks = [{"index": index, "score": scores[index]} for index in order]
         if body.return_text:
             ranks = [{**rank, "text": body.texts[index]} for rank, index in zip(ranks, order, strict=True)]
         return json_response(ranks)
 
-    async def predict(self, body: PredictBody, call: Call) -> Response:
+    async def predict(self, body: PredictBody, context: RequestContext) -> Response:
         inputs, single = as_pairs(body.inputs)
-        check_batch(inputs, call.limits.max_client_batch_size, "inputs")
+        check_batch(inputs, context.limits.max_client_batch_size, "inputs")
         parameters = body.parameters or PredictParameters()
         arguments = {
             "texts": inputs,
@@ -194,30 +198,30 @@ class TeiRoutes:
             "rerank": False,
             "param": "inputs",
         }
-        found = await call.ask(await self.models.choose("predict", body.model), "task", arguments)
+        found = await context.ask(await self.models.choose("predict", body.model), "task", arguments)
         labels = [[{"label": label, "score": score} for label, score in row[: parameters.top_k]] for row in found]
         return json_response(labels[0] if single and body.parameters is None else labels)
 
-    async def tokenize(self, body: TokenizeBody, call: Call) -> Response:
+    async def tokenize(self, body: TokenizeBody, context: RequestContext) -> Response:
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-        check_batch(texts, call.limits.max_client_batch_size, "inputs")
+        check_batch(texts, context.limits.max_client_batch_size, "inputs")
         arguments = {"inputs": texts, "add_special_tokens": body.add_special_tokens}
-        found = await call.ask(await self.models.choose("tokenize", body.model), "tokenize", arguments)
+        found = await context.ask(await self.models.choose("tokenize", body.model), "tokenize", arguments)
         names = ("id", "text", "special", "start", "stop")
         return json_response([[dict(zip(names, token, strict=True)) for token in row] for row in found])
 
-    async def decode(self, body: DecodeBody, call: Call) -> Response:
+    async def decode(self, body: DecodeBody, context: RequestContext) -> Response:
         rows: Any = [body.ids] if body.ids and isinstance(body.ids[0], int) else body.ids
-        check_batch(rows, call.limits.max_client_batch_size, "ids")
+        check_batch(rows, context.limits.max_client_batch_size, "ids")
         if any(not 0 <= number < 2**32 for row in rows for number in row):
             raise invalid("ids should be token ids from 0", param="ids")
         arguments = {"ids": rows, "skip_special_tokens": body.skip_special_tokens}
-        return json_response(await call.ask(await self.models.choose("tokenize", body.model), "decode", arguments))
+        return json_response(await context.ask(await self.models.choose("tokenize", body.model), "decode", arguments))
 
     async def info(self, request: Request) -> Response:
         """What TEI tells of its model, of the first one; `models` lists all of them."""
         first = (self.models.serving() or [await self.models.any_process("serving")])[0]
-        limits, about = self.gate.limits, first.info
+        limits, about = self.admission.limits, first.info
         labels = dict(enumerate(about["labels"]))
         kind: dict[str, Any] = {"embedding": {"pooling": about["pooling"]}}
         if labels:
@@ -253,21 +257,7 @@ class TeiRoutes:
         )
 
     def _truncate(self, body: _Truncation) -> bool:
-        return self.gate.limits.auto_truncate if body.truncate is None else body.truncate
-
-
-def as_rows(inputs: Any, call: Call, param: str, hint: str = "") -> Any:
-    """A list of texts, or of rows of ids, of what a client may write for one. RequestError for ids, unless the server
-    accepts them: nobody could tell ids of another tokenizer from those of the model."""
-    rows = [inputs] if isinstance(inputs, str) or (inputs and isinstance(inputs[0], int)) else inputs
-    check_batch(rows, call.limits.max_client_batch_size, param)
-    if not isinstance(rows[0], str) and not call.limits.accept_token_ids:
-        raise invalid(
-            f"{param}: expected texts, found token ids, which mean other words if they come from another tokenizer; "
-            f"send texts{hint}. If all clients use the tokenizers of the models: regard serve --accept-token-ids",
-            param=param,
-        )
-    return rows
+        return self.admission.limits.auto_truncate if body.truncate is None else body.truncate
 
 
 def as_pairs(inputs: str | list[str] | list[list[str]]) -> tuple[list[tuple[str, str | None]], bool]:
@@ -286,10 +276,3 @@ def as_pairs(inputs: str | list[str] | list[list[str]]) -> tuple[list[tuple[str,
             )
         pairs.append((row[0], row[1] if len(row) == 2 else None))
     return pairs, single
-
-
-def check_batch(inputs: Sequence[object], limit: int, param: str) -> None:
-    if not inputs:
-        raise invalid(f"{param}: expected at least one, found none", param=param)
-    if len(inputs) > limit:
-        raise invalid(f"{param}: expected at most {limit:,}, found {len(inputs):,}; send several requests", param=param)

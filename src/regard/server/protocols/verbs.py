@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from regard.errors import RegardError
 from regard.server.errors import RequestError, invalid, unavailable
-from regard.server.http.endpoint import Call, Endpoint, Gate, error_response
+from regard.server.http.endpoint import AdmissionControl, Endpoint, RequestContext, error_response
 from regard.server.models.client_verbs import check_request, http_verb
 from regard.server.models.images import UploadedImages
 from regard.server.models.process import ModelProcess
@@ -49,9 +49,11 @@ class Arguments(RootModel[dict[str, Any]]):
 class VerbRoutes:
     """The endpoints of all verbs. `images` are those of the page, which requests may name."""
 
-    def __init__(self, models: ModelRegistry, gate: Gate, images: UploadedImages | None = None) -> None:
-        self.models, self.gate, self.images = models, gate, images or UploadedImages()
-        self.server, self.max_items = models.options.server, gate.limits.max_client_batch_size
+    def __init__(
+        self, models: ModelRegistry, admission: AdmissionControl, images: UploadedImages | None = None
+    ) -> None:
+        self.models, self.admission, self.images = models, admission, images or UploadedImages()
+        self.server, self.max_items = models.options.server, admission.limits.max_client_batch_size
 
     def routes(self) -> list[Route]:
         forms: dict[str, Form] = {"": "document", "/view": "view", "/page": "page"}
@@ -62,26 +64,26 @@ class VerbRoutes:
         return [*found, Route("/v1/{name}/events", self._endpoint(self.events), methods=["POST"])]
 
     def _endpoint(self, handler: Any) -> Endpoint[Arguments]:
-        return Endpoint(self.gate, Arguments, handler)
+        return Endpoint(self.admission, Arguments, handler)
 
-    async def run(self, body: Arguments, call: Call, form: Form) -> Response:
-        process, message = await self._message(call, body.root, form)
-        data = await call.ask(process, "verb", message)
+    async def run(self, body: Arguments, context: RequestContext, form: Form) -> Response:
+        process, message = await self._message(context, body.root, form)
+        data = await context.ask(process, "verb", message)
         return Response(data, media_type="text/html; charset=utf-8" if form == "page" else "application/json")
 
-    async def events(self, body: Arguments, call: Call) -> Response:
+    async def events(self, body: Arguments, context: RequestContext) -> Response:
         """A line of JSON for each event, then {"type": "result", "view": ...}. An error before the first event is an
         error of the request; a later one is the last line: {"error": ...}."""
-        process, message = await self._message(call, body.root, "events")
-        replies = call.stream(process, "verb", message)
+        process, message = await self._message(context, body.root, "events")
+        replies = context.stream(process, "verb", message)
         first = await anext(replies)
         return StreamingResponse(_lines(first, replies), media_type=EVENTS_TYPE, headers={"Cache-Control": "no-store"})
 
     async def _message(
-        self, call: Call, arguments: Mapping[str, Any], form: Form
+        self, context: RequestContext, arguments: Mapping[str, Any], form: Form
     ) -> tuple[ModelProcess, dict[str, Any]]:
         """The process that runs a verb, and what it is sent."""
-        name, limits = call.request.path_params["name"], self.gate.limits
+        name, limits = context.request.path_params["name"], self.admission.limits
         model, given = self._choose(http_verb(name), arguments)
         if model is not None and not self.models.is_running(model, "verbs"):
             check_request(self, name, given)

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from regard.errors import suggest
 from regard.render.bundle import page
 from regard.server.errors import RequestError
-from regard.server.http.endpoint import Call, Endpoint, Gate, json_response
+from regard.server.http.endpoint import AdmissionControl, Endpoint, RequestContext, json_response
 from regard.server.protocols.verbs import Arguments
 from regard.server.studio.studio import Studio
 from regard.server.studio.training import cancel_training, start_training, training_options
@@ -42,16 +42,16 @@ class BranchPrompt(BaseModel):
 class StudioRoutes:
     """The routes that only a studio has."""
 
-    def __init__(self, studio: Studio, gate: Gate) -> None:
-        self.studio, self.gate = studio, gate
-        self.image_gate = gate.with_limits(replace(gate.limits, max_body_bytes=MAX_UPLOAD_BYTES))
+    def __init__(self, studio: Studio, admission: AdmissionControl) -> None:
+        self.studio, self.admission = studio, admission
+        self.image_admission = admission.with_limits(replace(admission.limits, max_body_bytes=MAX_UPLOAD_BYTES))
 
     def routes(self) -> list[Route]:
         return [
             Route("/", self.home),
             Route("/api/models", self.models),
-            Route("/api/image", Endpoint(self.image_gate, Arguments, self.act), methods=["POST"]),
-            Route("/api/{name}", Endpoint(self.gate, Arguments, self.act), methods=["POST"]),
+            Route("/api/image", Endpoint(self.image_admission, Arguments, self.act), methods=["POST"]),
+            Route("/api/{name}", Endpoint(self.admission, Arguments, self.act), methods=["POST"]),
         ]
 
     async def home(self, request: Request) -> Response:
@@ -61,12 +61,12 @@ class StudioRoutes:
     async def models(self, request: Request) -> Response:
         return json_response({"models": [state.model_dump() for state in self.studio.models.states()]})
 
-    async def act(self, body: Arguments, call: Call) -> Response:
-        name, studio = call.request.url.path.removeprefix("/api/"), self.studio
+    async def act(self, body: Arguments, context: RequestContext) -> Response:
+        name, studio = context.request.url.path.removeprefix("/api/"), self.studio
         if name not in ACTIONS:
             raise RequestError(404, f"the studio has no action {name[:80]!r}; {suggest(name[:80], ACTIONS)}")
         if name == "branch":
-            return json_response((await self.branch(body.root, call)).model_dump())
+            return json_response((await self.branch(body.root, context)).model_dump())
         loop = asyncio.get_running_loop()
 
         def add_model(folder: str) -> None:
@@ -82,8 +82,8 @@ class StudioRoutes:
         # In a thread: the first one imports torch, which takes seconds.
         return json_response((await asyncio.to_thread(actions[name])).model_dump())
 
-    async def branch(self, arguments: Mapping[str, Any], call: Call) -> BranchPrompt:
+    async def branch(self, arguments: Mapping[str, Any], context: RequestContext) -> BranchPrompt:
         branch = validated(BranchRequest, arguments)
         models = self.studio.models
         process = await models.process(models.named(branch.model), "verbs")
-        return BranchPrompt(prompt=await call.ask(process, "branch", branch.model_dump()))
+        return BranchPrompt(prompt=await context.ask(process, "branch", branch.model_dump()))

@@ -365,7 +365,7 @@ def start_training(
 
 def _default_epochs(task: str) -> int:
     from regard.tasks.registry import get_task
-    from regard.training.finetuning.config import FineTuningConfig
+    from regard.training.recipes.finetuning.config import FineTuningConfig
 
     return FineTuningConfig.load(defaults={"training": get_task(task).training_defaults}).training.num_epochs
 

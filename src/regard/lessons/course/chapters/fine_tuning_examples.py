@@ -266,7 +266,7 @@ def frozen_or_tuned(models: Models) -> list[StoryBlock]:
 def frozen_or_tuned_here(models: Models) -> Generator[Event, None, list[StoryBlock]]:
     """Train a head alone, and then all weights, on the built-in reviews."""
     from regard.events import Progress
-    from regard.training.finetuning.fit import fit
+    from regard.training.recipes.finetuning.fit import fit
 
     rows = reviews()
     held = [row for number, row in enumerate(rows) if number % 4 < 2 and number % 8 < 4]

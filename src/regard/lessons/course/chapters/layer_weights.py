@@ -108,8 +108,8 @@ def _fine_tuning(models: Models) -> Generator[Progress, None, list[StoryBlock]]:
 
     from regard.data.examples import TextExample
     from regard.data.readers import ExampleSet
-    from regard.training.finetuning.config import FineTuningConfig
-    from regard.training.finetuning.run import fine_tune
+    from regard.training.recipes.finetuning.config import FineTuningConfig
+    from regard.training.recipes.finetuning.run import fine_tune
 
     sets = [
         ExampleSet([TextExample(one.text, label=one.label) for one in examples], name, f"{len(examples)} sentences")

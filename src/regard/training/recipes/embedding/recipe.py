@@ -22,7 +22,7 @@ from regard.checkpoints import loading
 from regard.checkpoints.files import verify
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
-from regard.events import Event, Note
+from regard.events import Note
 from regard.files.disk import replace_file
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.inference.embedding.sentence_transformers import sentence_files
@@ -34,7 +34,16 @@ from regard.tasks.metrics import value_scores
 from regard.text import Tokenizer
 from regard.training.events import Events, Finished, describe_scores
 from regard.training.optimizer import default_learning_rate
-from regard.training.recipe import Capability, Evaluation, Recipe, Share, StepBatch, TrainingOutcome, epochs_from
+from regard.training.recipe import (
+    Capability,
+    Evaluation,
+    Recipe,
+    Share,
+    StepBatch,
+    TrainingJob,
+    TrainingOutcome,
+    epochs_from,
+)
 from regard.training.recipes.embedding.config import EmbeddingConfig
 from regard.training.recipes.embedding.data import (
     EmbeddingBatch,
@@ -48,6 +57,7 @@ from regard.training.recipes.embedding.data import (
 from regard.training.recipes.embedding.objective import EmbeddingObjective, teacher_vectors
 from regard.training.run import Session, run, started
 from regard.training.run_folder import REPORT, RunReport
+from regard.training.world import World
 from regard.wording import count_of, duration
 
 TARGETS = "targets.npy"
@@ -89,7 +99,7 @@ class EmbeddingReport(RunReport):
         return ["epoch", *names], rows
 
 
-class EmbeddingRecipe(Recipe):
+class EmbeddingRecipe(Recipe, TrainingJob):
     """Trains a sentence-embedding model from `model` on rows of texts, or on a `teacher`'s vectors of texts.
 
     The start model is kept if no epoch is better on `dev`. Rows that do not fill a batch at the end of an epoch are
@@ -137,7 +147,7 @@ class EmbeddingRecipe(Recipe):
     def _models(self) -> dict[str, str]:
         return {"model": self.model, **({"teacher": self.teacher} if self.teacher else {})}
 
-    def describe(self) -> Iterator[Event]:
+    def open(self, world: World) -> Events[None]:
         if self.is_default:
             yield Note(message=f"model: {self.model}, as none is given (--model)")
         for name, rows in self.data.items():

@@ -20,7 +20,7 @@ from regard.checkpoints.files import checksums, verify
 from regard.data.readers import ExampleSet
 from regard.data.translation_pairs import TranslationPair, pairs_digest
 from regard.errors import InputError
-from regard.events import Event, Note
+from regard.events import Note
 from regard.files.checksums import CHECKSUMS
 from regard.files.disk import replace_folder
 from regard.inference.generation.beam_search import Beam
@@ -38,7 +38,7 @@ from regard.text.language import LanguageProfile
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.events import Events, Finished
 from regard.training.learning_curve import curve_lines
-from regard.training.recipe import Evaluation, Recipe, Share, StepBatch, TrainingOutcome, epochs_from
+from regard.training.recipe import Evaluation, Recipe, Share, StepBatch, TrainingJob, TrainingOutcome, epochs_from
 from regard.training.recipes.translation.config import (
     DEFAULT_VOCAB_SIZE,
     TranslationConfig,
@@ -54,6 +54,7 @@ from regard.training.recipes.translation.objective import (
 )
 from regard.training.run import Session, run, started
 from regard.training.run_folder import REPORT, RunReport
+from regard.training.world import World
 from regard.wording import count_of, duration
 
 SUBWORDS, TEST = "subwords", "test.tsv"
@@ -96,7 +97,7 @@ class TranslationReport(RunReport):
         return ["epoch", *names], rows
 
 
-class TranslationRecipe(Recipe):
+class TranslationRecipe(Recipe, TrainingJob):
     """Trains a translator on `train`, selects by BLEU on `dev`, and translates `test` once at the end."""
 
     kind = "translation"
@@ -118,7 +119,7 @@ class TranslationRecipe(Recipe):
         self.subwords: Subwords
         self.pairs: list[EncodedPair] = []
 
-    def describe(self) -> Iterator[Event]:
+    def open(self, world: World) -> Events[None]:
         for name, read in self.data.items():
             yield Note(message=f"{name}: {count_of(len(read.examples), 'pair')} of {read.path} ({read.description})")
             for reason, count in read.dropped.items():

@@ -21,8 +21,8 @@ from regard.events import Event, drain
 from regard.models import Deit, DeitConfig
 from regard.tasks.evaluation.evaluate import evaluate_model
 from regard.tasks.fine_tuned_model import load_fine_tuned, predict
-from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.run import fine_tune
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.run import fine_tune
 from tests.inference.folders import tiny_clip
 
 SMALL = (

@@ -24,9 +24,9 @@ from regard.tasks.task import TaskInput
 from regard.tasks.text_classification import TextClassification
 from regard.tasks.token_classification import TokenClassification
 from regard.training.events import Evaluated, StepFinished
-from regard.training.finetuning.config import FineTuningConfig
 from regard.training.learning_curve import curve_lines, sparkline
-from tests.training.finetuning.conftest import reviews
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from tests.training.recipes.finetuning.conftest import reviews
 
 pandas = pytest.importorskip("pandas")
 FAST: dict[str, Any] = {"batch_size": 16, "learning_rate": 3e-3, "max_length": 32, "device": "cpu"}

@@ -33,17 +33,18 @@ from regard.tasks.fine_tuned_model import FineTunedModel, predict
 from regard.tasks.inputs import VectorSettings
 from regard.tasks.task import LossFunction, Prediction, Task
 from regard.training.events import Events, Interrupted, StepFinished
-from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.linear_head import (
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.linear_head import (
     FrozenTrainer,
     VectorModel,
     fit_linear,
     predict_linear,
     sample_evenly,
 )
-from regard.training.finetuning.model_factory import ModelFactory
-from regard.training.finetuning.report import BaselineResult, Scores, SeedResult
-from regard.training.finetuning.trainer import FineTuner
+from regard.training.recipes.finetuning.model_factory import ModelFactory
+from regard.training.recipes.finetuning.recipe import FineTuningRecipe
+from regard.training.recipes.finetuning.report import BaselineResult, Scores, SeedResult
+from regard.training.trainer import Trainer
 from regard.training.world import World
 
 FEW_ROWS = 1000  # labeled rows up to which models are compared by cross-validation, and start from regard-embed
@@ -272,13 +273,14 @@ def compare(
 
     def predict_fold(rest: Sequence[int], held: Sequence[int]) -> Events[list[Prediction]]:
         some = [examples[index] for index in rest]
-        trainer: FineTuner | FrozenTrainer
+        trainer: Trainer | FrozenTrainer
         if (frozen := frozen_vectors(factory, some, config)) is not None:
-            trainer = FrozenTrainer(frozen, some, weights, seed=seed, device=device)
+            trainer = FrozenTrainer(frozen, some, weights, device=device)
         else:
             items = task.preprocess(some, factory.rows)
-            trainer = FineTuner(factory.new_model(seed), task, items, config, seed=seed, device=device)
-        yield from trainer.run_interruptible()
+            recipe = FineTuningRecipe(task, items, config, new_model=factory.new_model)
+            trainer = Trainer(recipe, seed=seed, device=device)
+        yield from trainer.train()
         fine_tuned = factory.fine_tuned_model(trainer.whole_model().eval(), precision=config.run.precision)
         return predict(fine_tuned, [examples[index] for index in held], device=device)
 

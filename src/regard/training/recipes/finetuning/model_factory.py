@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import require_tokenizer
-from regard.checkpoints.loading import heads_of
+from regard.checkpoints.loading import output_heads_of
 from regard.data.image_processor import ImageProcessor
 from regard.errors import InputError
 from regard.models import Vit, VitConfig
@@ -26,7 +26,7 @@ from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.inputs import InputBuilder, VectorSettings
 from regard.tasks.task import LossFunction, Task, TaskInput
 from regard.text import Tokenizer
-from regard.training.finetuning.config import VisionSection
+from regard.training.recipes.finetuning.config import VisionSection
 
 TaskModel = EncoderWithHead | ImageClassifier
 TEMPERATURE = 2.0
@@ -69,7 +69,6 @@ class DistillationObjective(TaskObjective):
         self.teacher = [teacher.eval()]  # in a list: not a submodule, so neither trained nor saved
 
     def forward(self, inputs: TaskBatch, items: Sequence[TaskInput], share: float = 1.0) -> dict[str, Tensor]:
-        assert share == 1.0, "a student is trained in one process"
         assert isinstance(self.model, EncoderWithHead)
         teacher = self.teacher[0].to(inputs.segments.device)
         with torch.no_grad():
@@ -80,7 +79,8 @@ class DistillationObjective(TaskObjective):
             "soft": self.task.distillation_loss(logits.float(), teacher_logits.float(), items, TEMPERATURE),
             "hidden": (1 - F.cosine_similarity(hidden.float(), teacher_hidden.float(), dim=-1)).mean(),
         }
-        return losses | {"loss": losses["labels"] + SOFT_WEIGHT * losses["soft"] + HIDDEN_WEIGHT * losses["hidden"]}
+        losses["loss"] = losses["labels"] + SOFT_WEIGHT * losses["soft"] + HIDDEN_WEIGHT * losses["hidden"]
+        return {name: loss * share for name, loss in losses.items()}
 
 
 class ModelFactory:
@@ -136,7 +136,7 @@ class ImageModelFactory(ModelFactory):
         if self.pretrained is None:
             return ImageClassifier(Vit(self._config()), shift=self.vision.max_shift)
         model = copy.deepcopy(self.pretrained)
-        for head in heads_of(model):  # those of another task
+        for head in output_heads_of(model):  # those of another task
             setattr(model, head, None)
         model.classifier = nn.Linear(model.config.hidden_size, self.task.num_outputs)
         model.config = replace(model.config, num_labels=self.task.num_outputs)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from regard.render.result import Table
 from regard.training.events import count_correct
 from regard.training.learning_curve import curve_lines, curve_markdown
+from regard.training.recipe import TrainingOutcome
 from regard.training.run_folder import RunReport
 from regard.wording import count_of
 
@@ -24,11 +25,17 @@ class SeedResult:
 
     seed: int
     scores: Scores
-    epoch: int
+    epoch: float
     seconds: float
     steps: int
     history: list[Scores] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+
+    @classmethod
+    def from_outcome(cls, seed: int, outcome: TrainingOutcome) -> SeedResult:
+        last = outcome.epochs[-1]
+        epoch = int(last) if last == int(last) else last
+        return cls(seed, outcome.scores, epoch, outcome.seconds, outcome.steps, outcome.history, outcome.losses)
 
 
 class BaselineResult(BaseModel):

@@ -19,11 +19,12 @@ from regard.tasks.fine_tuned_model import load_fine_tuned, predict
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
-from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.trainer import FineTuner
 from regard.training.layer_schedule import LayerStart, layer_starts, parameter_levels, unfreeze_layers
 from regard.training.loop import AdversarialPerturbation
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.recipe import FineTuningRecipe
 from regard.training.stopping import Stop
+from regard.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 TASK = TextClassification(["bad", "good"])
@@ -54,13 +55,16 @@ def tokenizer(tiny_bert_folder: Path) -> Tokenizer:
     return Tokenizer.open(tiny_bert_folder)
 
 
-def fine_tuner(family: str, tokenizer: Tokenizer, *settings: str, folder: Path | None = None) -> FineTuner:
+def fine_tuner(
+    family: str, tokenizer: Tokenizer, *settings: str, folder: Path | None = None, **options: Any
+) -> Trainer:
     model = build_model(family, tokenizer.size)
     items = TASK.preprocess(EXAMPLES, InputBuilder(tokenizer, family=model.encoder.config.family, max_length=32))
     config = FineTuningConfig.load(
         overrides=["training.num_epochs=4", "training.batch_size=4", "training.learning_rate=1e-2", *settings]
     )
-    return FineTuner(model, TASK, items, config, seed=0, device=CPU, folder=folder)
+    recipe = FineTuningRecipe(TASK, items, config, new_model=lambda seed: model, **options)
+    return Trainer(recipe, seed=0, device=CPU, folder=folder)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt", "elmo"])
@@ -81,7 +85,7 @@ def test_levels_are_counted_from_the_top(family: str) -> None:
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_a_layer_has_a_lower_learning_rate_than_the_one_above(family: str, name: str, tokenizer: Tokenizer) -> None:
     run = fine_tuner(family, tokenizer, "training.layerwise_lr_decay=0.5", f"training.optimizer={name}")
-    level = run.levels
+    level = run.layer_schedule.levels
     rates: dict[torch.nn.Parameter, list[float]] = {}
 
     def record_rates(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -91,7 +95,7 @@ def test_a_layer_has_a_lower_learning_rate_than_the_one_above(family: str, name:
 
     for optimizer in run.optimizers:
         optimizer.register_step_pre_hook(record_rates)
-    drain(run.run(Stop()))
+    drain(run.train())
     assert rates.keys() == level.keys()
     top = next(rates[parameter] for parameter, number in level.items() if number == 0)
     assert 9e-3 < max(top) <= 1e-2 and len(top) == 16
@@ -102,10 +106,10 @@ def test_a_layer_has_a_lower_learning_rate_than_the_one_above(family: str, name:
 @pytest.mark.parametrize("family", ["bert", "elmo"])
 def test_layers_are_unfrozen_one_after_the_other(family: str, tokenizer: Tokenizer) -> None:
     run = fine_tuner(family, tokenizer, "training.unfreeze=0.5", "training.weight_decay=0.1")
-    level = run.levels
+    level = run.layer_schedule.levels
     before = {parameter: parameter.detach().clone() for parameter in level}
     moved: list[set[int]] = []
-    for _ in run._steps(0):
+    for _ in run._steps():
         now = {number for parameter, number in level.items() if not torch.equal(parameter, before[parameter])}
         moved.append(now)
     # Levels 0 to 4 are unfrozen during half of the 16 steps: one every two steps.
@@ -128,14 +132,14 @@ def test_the_reported_schedule_is_the_real_one(family: str, tokenizer: Tokenizer
         step = next(steps)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                number = run.levels[parameter]
+                number = run.layer_schedule.levels[parameter]
                 rates.setdefault(number, group["lr"])  # at the first step, where the schedule has its maximum
                 if parameter.grad is not None:
                     begun.setdefault(number, step)
 
     optimizer.register_step_pre_hook(record_step)
     events: list[Any] = []
-    drain(run.run(Stop()), events.append)
+    drain(run.train(), events.append)
     (event,) = [one for one in events if one.type == "layers"]
     assert event.steps == 16 and [one["layer"] for one in event.layers] == [None, 3, 2, 1, 0]
     assert [one["step"] for one in event.layers] == [begun[number] for number in range(5)]
@@ -144,7 +148,7 @@ def test_the_reported_schedule_is_the_real_one(family: str, tokenizer: Tokenizer
 
 def test_no_schedule_is_reported_if_all_layers_are_trained_equally(tokenizer: Tokenizer) -> None:
     for settings in ((), ("training.frozen=true", "training.unfreeze=0.5", "training.layerwise_lr_decay=0.5")):
-        types = {event.type for event in fine_tuner("bert", tokenizer, *settings).run(Stop())}
+        types = {event.type for event in fine_tuner("bert", tokenizer, *settings).train()}
         assert types and "layers" not in types
 
 
@@ -185,7 +189,7 @@ def test_embeddings_are_perturbed_from_the_step_at_which_they_are_unfrozen(
 
     monkeypatch.setattr(AdversarialPerturbation, "applied", record)
     run = fine_tuner("bert", tokenizer, "training.adversarial_epsilon=0.5", "training.unfreeze=0.5")
-    drain(run.run(Stop()))
+    drain(run.train())
     assert applied == list(range(8, 16))
 
 
@@ -207,13 +211,14 @@ class StopAfterEightSteps(Stop):
 def test_a_run_resumes_bit_for_bit(tokenizer: Tokenizer, tmp_path: Path, one_thread: None) -> None:
     settings = ("training.unfreeze=0.5", "training.layerwise_lr_decay=0.4", "run.checkpoint_every=1 steps")
     whole = fine_tuner("bert", tokenizer, *settings)
-    drain(whole.run(Stop()))
+    drain(whole.train())
     cut = fine_tuner("bert", tokenizer, *settings, folder=tmp_path)
-    assert drain(cut.run(StopAfterEightSteps())) is None
+    with pytest.raises(SystemExit):
+        drain(cut.train(StopAfterEightSteps()))
     again = fine_tuner("bert", tokenizer, *settings, folder=tmp_path)
     assert drain(again._resume()) and again.step in range(1, 15)
     outcome = fine_tuner("bert", tokenizer, *settings, folder=tmp_path)
-    assert drain(outcome.run(Stop())) is not None
+    assert drain(outcome.train()).steps == 16
     expected = whole.model.state_dict()
     for name, tensor in outcome.model.state_dict().items():
         assert torch.equal(tensor, expected[name]), name
@@ -221,12 +226,13 @@ def test_a_run_resumes_bit_for_bit(tokenizer: Tokenizer, tmp_path: Path, one_thr
 
 def test_the_best_epoch_restores_all_layers(tokenizer: Tokenizer) -> None:
     """Layers that are still frozen in the best epoch are restored to their values in that epoch."""
-    run = fine_tuner("bert", tokenizer, "training.unfreeze=1.0")
     scores = iter([4.0, 3.0, 2.0, 1.0])
-    run.evaluate, run.main_score = lambda model: {TASK.main_metric: next(scores)}, TASK.main_metric
+    run = fine_tuner(
+        "bert", tokenizer, "training.unfreeze=1.0", evaluate=lambda model: {TASK.main_metric: next(scores)}
+    )
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
-    outcome = drain(run.run(Stop()))
-    assert outcome is not None and outcome.epoch == 1
+    outcome = drain(run.train())
+    assert outcome.epochs == [1]
     after = run.model.state_dict()
     changed = {name for name in after if not torch.equal(after[name], before[name])}
     assert changed and all(name.startswith("head") for name in changed)
@@ -234,11 +240,11 @@ def test_the_best_epoch_restores_all_layers(tokenizer: Tokenizer) -> None:
 
 def test_an_elmo_has_a_larger_learning_rate(tokenizer: Tokenizer) -> None:
     rates = {
-        family: fine_tuner(family, tokenizer, "training.learning_rate=0").peak_learning_rate
+        family: fine_tuner(family, tokenizer, "training.learning_rate=0").recipe.training.learning_rate
         for family in ("bert", "elmo")
     }
     assert rates == {"bert": pytest.approx(6e-4), "elmo": pytest.approx(3e-3)}
-    assert fine_tuner("elmo", tokenizer).peak_learning_rate == 1e-2
+    assert fine_tuner("elmo", tokenizer).recipe.training.learning_rate == 1e-2
 
 
 def test_a_fine_tuned_elmo_is_saved_and_loaded(tune: Any, tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -12,7 +12,7 @@ from regard.models import Bert, BertConfig
 from regard.tasks.encoder_with_head import EncoderWithHead, TaskHead
 from regard.tasks.inputs import InputSequence
 from regard.tasks.task import TaskInput
-from regard.training.finetuning.graphs import MAX_TOKENS, GraphedModel
+from regard.training.recipes.finetuning.graphs import MAX_TOKENS, GraphedModel
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 CUDA = torch.device("cuda")

@@ -52,7 +52,7 @@ def test_a_fault_at_any_operation_of_the_end(
         raise OSError(errno.EIO, "the power goes")
 
     with monkeypatch.context() as patch:
-        patch.setattr("regard.training.finetuning.run.save_fine_tuned", fail)
+        patch.setattr("regard.training.recipes.finetuning.run.save_fine_tuned", fail)
         assert run_command(tmp_path / "before")[0] == 1
     right = shutil.copytree(tmp_path / "before", tmp_path / "right")
     assert run_command(right)[0] == 0

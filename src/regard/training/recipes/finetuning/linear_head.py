@@ -23,7 +23,8 @@ from regard.tasks.inputs import InputBuilder, VectorSettings
 from regard.tasks.task import LossFunction, Prediction, Task, TaskInput
 from regard.text import Tokenizer
 from regard.training.events import Evaluated, Events
-from regard.training.finetuning.report import Scores, SeedResult
+from regard.training.recipe import TrainingOutcome
+from regard.training.recipes.finetuning.report import Scores
 
 STRENGTHS = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 1e-1)  # C of scikit-learn, for features of variance 1
 COSINE_WEIGHT = 30.0  # the cosine of a pair is penalized less than the 4 * W other features
@@ -203,7 +204,7 @@ def _count_errors(logits: Tensor, targets: Tensor) -> float:
 
 
 class FrozenTrainer:
-    """Fits the head of a frozen encoder; the interface of `FineTuner` in `regard.training.finetuning.run`."""
+    """Fits the head of a frozen encoder; with the methods of `Trainer` that a run calls."""
 
     def __init__(
         self,
@@ -211,16 +212,15 @@ class FrozenTrainer:
         examples: Sequence[Example],
         class_weights: Any,
         *,
-        seed: int,
         device: torch.device,
         evaluate: Callable[[EncoderWithHead], Scores] | None = None,
         loss: LossFunction | None = None,
     ) -> None:
-        self.vectors, self.examples, self.seed, self.device = vectors, examples, seed, device
+        self.vectors, self.examples, self.device = vectors, examples, device
         self.class_weights, self.evaluate, self.loss = class_weights, evaluate, loss
         self.model: Any = None
 
-    def run_interruptible(self) -> Events[SeedResult]:
+    def train(self) -> Events[TrainingOutcome]:
         started, task, examples = time.monotonic(), self.vectors.task, self.examples
         if len(examples) > MAX_ROWS:
             yield Note(message=f"the head is fitted to a sample of {MAX_ROWS:,} of {len(examples):,} examples")
@@ -235,7 +235,7 @@ class FrozenTrainer:
         seconds = time.monotonic() - started
         if scores:
             yield Evaluated(epoch=1, seconds=seconds, scores=scores, train_loss=fit.loss)
-        return SeedResult(self.seed, scores, 1, seconds, fit.iterations, [scores], [fit.loss])
+        return TrainingOutcome(scores, [1.0], seconds, fit.iterations, 0, [scores], losses=[fit.loss])
 
     def whole_model(self) -> Any:
         return self.model

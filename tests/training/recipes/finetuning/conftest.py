@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from regard.events import drain
-from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.report import FineTuningReport
-from regard.training.finetuning.run import fine_tune
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.report import FineTuningReport
+from regard.training.recipes.finetuning.run import fine_tune
 
 GOOD, BAD = ["good", "love", "funny"], ["bad", "dull", "no"]
 FILLING = ["the", "film", "is", "so", "long", "and", "they", "see", "it", "now"]

@@ -26,7 +26,7 @@ Command = Callable[..., list[str]]
 
 @pytest.fixture(scope="module")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
-    modules = ("regard.training.finetuning.run", "torch.distributed.fsdp")
+    modules = ("regard.training.recipes.finetuning.run", "torch.distributed.fsdp")
     launcher = Launcher(tmp_path_factory.mktemp("printed"), *modules)
     yield launcher
     launcher.close()
@@ -102,6 +102,7 @@ def test_processes_share_each_batch(
     assert load_fine_tuned(tmp_path / "shared").task.labels == load_fine_tuned(tmp_path / "alone").task.labels
 
 
+@pytest.mark.long
 def test_another_number_of_processes_continues(launcher: Launcher, command: Command, tmp_path: Path) -> None:
     changed: dict[str, object] = {"training_num_epochs": 4}
     run(launcher, command(tmp_path / "alone", **changed), 1)

@@ -14,7 +14,7 @@ from regard.data.readers import TableOptions
 from regard.errors import InputError
 from regard.events import Note
 from regard.tasks.fine_tuned_model import load_fine_tuned
-from tests.training.finetuning.conftest import reviews
+from tests.training.recipes.finetuning.conftest import reviews
 
 Tune = Callable[..., Any]
 ONE_EPOCH = "training.num_epochs=1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,23 @@ from regard.nn.attention import Attention
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
-from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.trainer import FineTuner
 from regard.training.optimizer import default_learning_rate, head_learning_rate
-from regard.training.stopping import Stop
+from regard.training.recipe import Share
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.recipe import FineTuningRecipe
+from regard.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 TASK = TextClassification(["bad", "good"])
 EXAMPLES = [TextExample(f"the {label} film, number {n}", label=label) for n in range(16) for label in ("bad", "good")]
 
 
-def fine_tuner(folder: Path, *settings: str, **options: Any) -> FineTuner:
+def fine_tuner(folder: Path, *settings: str, **options: Any) -> Trainer:
     encoder, tokenizer = regard.load(folder)
     tuned = EncoderWithHead.from_encoder(encoder, TASK)
     items = TASK.preprocess([*EXAMPLES, EXAMPLES[0]], FineTunedModel(TASK, tuned, tokenizer, 32).input_builder)
-    return FineTuner(tuned, TASK, items, FineTuningConfig.load(overrides=list(settings)), seed=0, device=CPU, **options)
+    config = FineTuningConfig.load(overrides=list(settings))
+    return Trainer(FineTuningRecipe(TASK, items, config, new_model=lambda seed: tuned, **options), seed=0, device=CPU)
 
 
 def test_learning_rate_and_gradient_clipping_of_every_step(
@@ -50,7 +52,7 @@ def test_learning_rate_and_gradient_clipping_of_every_step(
         tiny_bert_folder, "training.num_epochs=10", "training.batch_size=16", "training.learning_rate=1e-3"
     )
     run.optimizers[0].register_step_pre_hook(record_step)
-    drain(run.run(Stop()))
+    drain(run.train())
     assert len(rates) == 30  # 33 sentences form 3 batches
     assert rates[0] < 1e-4 and rates.index(max(rates)) == 3 and max(rates) == 1e-3
     assert rates[3:] == sorted(rates[3:], reverse=True) and rates[-1] == pytest.approx(1e-3 / 27)
@@ -66,18 +68,23 @@ def test_an_evaluation_is_reported_before_and_after(select: str, evaluated: list
         f"training.select={select}",
         evaluate=lambda model: {TASK.main_metric: 1.0},
     )
-    outcome = drain(run.run(Stop()), lambda event: events.append((event.type, getattr(event, "epoch", None))))
-    assert outcome is not None and outcome.epoch == (1 if select == "best" else 3)  # the first of equal epochs
+    outcome = drain(run.train(), lambda event: events.append((event.type, getattr(event, "epoch", None))))
+    assert outcome.epochs == ([1] if select == "best" else [3])  # the first of equal epochs
     found = [one for one in events if one[0] not in ("step", "checkpoint")]
     assert found == [(name, epoch) for epoch in evaluated for name in ("evaluating", "evaluation")]
 
 
 def test_all_items_are_seen_once_an_epoch_in_another_order(tiny_bert_folder: Path) -> None:
-    run = fine_tuner(tiny_bert_folder, "training.num_epochs=2", "training.batch_size=8")
-    seen = [[item.example for item in batch[0]["items"]] for batch in run._batches(0)]
-    first, second = (sorted(chain.from_iterable(seen[start : start + 5])) for start in (0, 5))
-    assert first == second == list(range(33)) and seen[:5] != seen[5:]
-    assert [[item.example for item in batch[0]["items"]] for batch in run._batches(3)] == seen[3:]
+    recipe = fine_tuner(tiny_bert_folder, "training.num_epochs=2", "training.batch_size=8").recipe
+
+    def seen(first: int) -> list[list[int]]:
+        batches = islice(recipe.batches(first, None, Share()), 10 - first)
+        return [[item.example for item in batch.parts[0]["items"]] for batch in batches]
+
+    found = seen(0)
+    first, second = (sorted(chain.from_iterable(found[start : start + 5])) for start in (0, 5))
+    assert first == second == list(range(33)) and found[:5] != found[5:]
+    assert seen(3) == found[3:]
 
 
 @pytest.mark.parametrize(("setting", "expected"), [(-1.0, 0.1), (0.0, 0.0), (0.3, 0.3)])

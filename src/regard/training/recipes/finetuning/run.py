@@ -10,12 +10,11 @@ config.json model.safetensors task.json report.json ...   the best seed's model,
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,8 @@ from regard.data.examples import ImageExample, split_examples
 from regard.data.image_processor import ImageProcessor, image_processor_of
 from regard.data.labels import similar_labels
 from regard.data.readers import ExampleSet, TableOptions
-from regard.device import choose_device
 from regard.errors import InputError
-from regard.events import Event, Note, drain, map_events
+from regard.events import Event, Note, map_events
 from regard.files.disk import atomic_write
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import remove_files
@@ -46,15 +44,18 @@ from regard.training.callbacks import Callback, Callbacks
 from regard.training.doctor import examine_data, problems
 from regard.training.doctor.data import classes, texts_of
 from regard.training.events import Evaluated, Events, Finished, ThresholdChosen, TrainingEvent
-from regard.training.finetuning import baseline
-from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
-from regard.training.finetuning.linear_head import FrozenTrainer
-from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory, TaskModel
-from regard.training.finetuning.report import BaselineResult, FineTuningReport, SeedResult, summarize
-from regard.training.finetuning.trainer import FineTuner
-from regard.training.run_folder import REPORT, RunFolder, log_events
+from regard.training.recipe import TrainingJob
+from regard.training.recipes.finetuning import baseline
+from regard.training.recipes.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
+from regard.training.recipes.finetuning.linear_head import FrozenTrainer
+from regard.training.recipes.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory, TaskModel
+from regard.training.recipes.finetuning.recipe import FineTuningRecipe
+from regard.training.recipes.finetuning.report import BaselineResult, FineTuningReport, SeedResult, summarize
+from regard.training.run import Session, joined, run, run_folder, run_opened
+from regard.training.run_folder import REPORT, RunFolder
 from regard.training.tensorboard import TensorBoardLog
-from regard.training.world import World, join_world, refuse_several_processes
+from regard.training.trainer import Trainer
+from regard.training.world import World
 
 DEFAULT_SPLIT = "90/10"
 
@@ -92,32 +93,130 @@ def digest(read: ExampleSet[Any]) -> str:
     """A hash of the examples in their order."""
     result = hashlib.sha256()
     for example in read.examples:
-        result.update(_stable_repr(example).encode("utf-8", "surrogatepass"))
+        result.update(repr(example).encode("utf-8", "surrogatepass"))
         if isinstance(example, ImageExample):
             result.update(example.pixels.tobytes())
     return result.hexdigest()[:16]
 
 
-# Names of classes and fields in earlier versions, which computed the same digests with them.
-_NAMES = {
-    "TextExample": "Text",
-    "ChoiceExample": "Choice",
-    "TaggedExample": "Tagged",
-    "QuestionExample": "Question",
-    "ImageExample": "Picture",
-    "text_pair": "second",
-    "answerable": "possible",
-}
-
-
-def _stable_repr(example: Any) -> str:
-    """The representation of an example, with the names of earlier versions."""
-    values = (f"{_NAMES.get(one.name, one.name)}={getattr(example, one.name)!r}" for one in fields(example) if one.repr)
-    return f"{_NAMES.get(type(example).__name__)}({', '.join(values)})"
-
-
 SEEDS, FROZEN = "seeds", "frozen"
 BEST, SEED = "best", "seed.json"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a run trains, once the data is read: models from a factory, on `data`, with the settings that fit it."""
+
+    factory: ModelFactory
+    model: str  # what it is called
+    data: dict[str, ExampleSet[Any]]
+    config: FineTuningConfig
+    baselines: tuple[str, ...] = ()  # models whose vectors a baseline reads
+    refit: bool = False  # whether a baseline that is kept is fitted to dev too
+
+
+class FineTuning(TrainingJob):
+    """Trains once per seed and writes the best seed's model, or the baseline if it is better.
+
+    `prepare` reads the data and finds the model. `beside` has the scores of another run for the report.
+    """
+
+    kind = "fine-tuning"
+    work = SEEDS
+    report_class = FineTuningReport
+    config: FineTuningConfig
+
+    def __init__(
+        self, prepare: Callable[[World], Events[Opened]] | Opened, *, loss: LossFunction | None = None
+    ) -> None:
+        self._prepare, self.loss = prepare, loss
+        self.beside: dict[str, Any] = {}
+        if isinstance(prepare, Opened):
+            self._use(prepare)
+
+    def _use(self, opened: Opened) -> None:
+        self.opened, self.config, self.factory, self.data = opened, opened.config, opened.factory, opened.data
+        for read in self.data.values():
+            check_labels(self.factory.task, read)
+
+    def open(self, world: World) -> Events[None]:
+        if not isinstance(self._prepare, Opened):
+            self._use((yield from self._prepare(world)))
+
+    def with_frozen_encoder(self) -> FineTuning:
+        """The same with a frozen encoder and without a baseline; of a job that is opened."""
+        training = self.config.training.model_copy(update={"frozen": True})
+        config = self.config.model_copy(update={"training": training})
+        return FineTuning(replace(self.opened, config=config, baselines=()), loss=self.loss)
+
+    @property
+    def seeds(self) -> range:
+        return range(self.config.run.seed, self.config.run.seed + self.config.run.num_seeds)
+
+    def identity(self) -> dict[str, Any]:
+        digests = {name: digest(read) for name, read in self.data.items()}
+        run: dict[str, Any] = {"task": self.factory.task.name, "model": self.opened.model, "data": digests}
+        if self.loss is not None:
+            run["loss"] = getattr(self.loss, "__qualname__", type(self.loss).__qualname__)
+        return run
+
+    def work_files(self) -> list[str]:
+        seeds = (f"{seed}.json" for seed in self.seeds)
+        checkpoints = (f"checkpoints-{seed}/step-*/" for seed in self.seeds)
+        folds = [f"fold-{number}.json" for number in range(baseline.FOLDS)]
+        return [f"{BEST}/", *folds, *(entry for both in zip(seeds, checkpoints, strict=True) for entry in both)]
+
+    def train(self, session: Session) -> Events[FineTuningReport | None]:
+        seeds = yield from _train_seeds(self, session)
+        with session.world.main_only() as is_main:
+            if is_main:
+                compared = None
+                if self.opened.baselines:
+                    best = max(seeds, key=lambda result: result.scores[self.factory.task.main_metric])
+                    compared = yield from baseline.compare(
+                        self.factory,
+                        best,
+                        self.data,
+                        self.config,
+                        session.work,
+                        self.opened.baselines,
+                        refit=self.opened.refit,
+                        device=session.device,
+                        world=session.world,
+                    )
+                return (yield from self._save(session, seeds, *(compared or (None, None))))
+        return None
+
+    def _save(
+        self,
+        session: Session,
+        seeds: list[SeedResult],
+        result: BaselineResult | None,
+        better: FineTunedModel | None,
+    ) -> Events[FineTuningReport]:
+        about: dict[str, dict[str, Any]] = {
+            name: {"path": read.path, "examples": len(read.examples), "how": read.description}
+            for name, read in self.data.items()
+        }
+        task = self.factory.task
+        best = better or load_fine_tuned(session.work / BEST, device=session.device)
+        best = replace(best, text_columns=self.data["train"].text_columns)
+        if "test" in self.data:
+            about["test"]["scores"] = score(best, self.data["test"].examples, device=session.device)
+        report = FineTuningReport(
+            output=os.fspath(session.output),
+            task=task.name,
+            model=self.opened.model,
+            score=task.main_metric,
+            data=about,
+            settings=self.config.model_dump(mode="json"),
+            beside=self.beside,
+            baseline=result,
+            **summarize(seeds, task.main_metric),
+        )
+        save_fine_tuned(best, session.output, files={REPORT: report.file(), "report.md": report.markdown().encode()})
+        yield Finished(scores=report.scores)
+        return report
 
 
 def fine_tune(
@@ -131,28 +230,23 @@ def fine_tune(
     table: TableOptions | None = None,
     split: str | None = None,
     limit: int | None = None,
-    resume: bool = False,
     both: bool = False,
     loss: LossFunction | None = None,
     callbacks: Sequence[Callback] = (),
-    tensorboard: str | os.PathLike[str] | None = None,
-    device: torch.device | str = "auto",
+    **options: Any,
 ) -> Events[FineTuningReport]:
     """Fine-tune `model` for a task on labeled examples, and write the best seed's model to `output`.
 
     Without a `model`, `baseline.start_model` chooses one. Unless training.baseline is false, a linear model on vectors
-    of texts is fitted too (`regard.training.finetuning.baseline`), and the better of the two is written.
+    of texts is fitted too (`baseline`), and the better of the two is written.
 
     `train` and `dev` are files, or examples from a reader. Without `dev`, `train` is split ("90/10" by default); the
     last of three parts is scored once, as "test". A `limit` samples so many examples of `train`. With `both`, the model
     is also trained with a frozen encoder, in `output`/frozen, and both results are reported. `loss` is a function of
-    `Task.logits_and_targets`; `callbacks` are described in `regard.training.callbacks`; `tensorboard` is a folder.
-    Under `torchrun` several processes share each batch; only the main process writes and yields events.
+    `Task.logits_and_targets`; `callbacks` are described in `regard.training.callbacks`; `options` are those of `run`.
     """
-    extras = _Extras(loss, Callbacks(callbacks), TensorBoardLog.open(tensorboard))
-    output = Path(output)
 
-    def run(world: World) -> Events[FineTuningReport]:
+    def prepare(world: World) -> Events[Opened]:
         get_task(task)  # an unknown task is an error before anything is read
         data = yield from _read(task, train, dev, table, split, limit)
         images = isinstance(data["train"].examples[0], ImageExample)
@@ -176,36 +270,54 @@ def fine_tune(
             factory.language = stated_language(factory.folder)
         name = start or "a new ViT"
         yield from _data_problems(factory, data, name)
-        options: dict[str, Any] = {"device": device, "world": world}
-        added = extras
+        models: tuple[str, ...] = ()
         if settings.training.baseline and baseline.applies_to(factory.task, data["train"].examples):
             if loss is None:
                 given = [] if model is None or settings.training.frozen else [model]
                 models = tuple(dict.fromkeys([DEFAULT_EMBEDDING_MODEL, *given]))
-                added = replace(extras, baselines=models, refit=dev is None)
             else:
                 yield Note(message="no baseline: it would not have the loss function that is given")
-        if not both:
-            return (yield from _run(factory, name, data, settings, output, added, resume=resume, **options))
-        training = settings.training.model_copy(update={"frozen": True})
-        head_only = settings.model_copy(update={"training": training})
-        with ExitStack() as stack:
-            with world.main_only() as is_main:
-                if is_main:
-                    folder = _folder(factory, name, data, settings, output, added)
-                    _open_beside(folder, resume=resume)
-                    stack.enter_context(folder.discarded_unless_begun())
-            frozen = yield from _run(
-                factory, name, data, head_only, output / FROZEN, added.beside(FROZEN), resume=resume, **options
-            )
-        beside = {FROZEN: {"mean": frozen.mean, "deviation": frozen.deviation}}
-        # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
-        return (yield from _run(factory, name, data, settings, output, added, resume=True, beside=beside, **options))
+        return Opened(factory, name, data, settings, models, refit=dev is None)
 
-    with join_world() as world:
-        if not world.is_main:
-            return drain(run(world))
-        return (yield from map_events(run(world), extras.callbacks.on_event))
+    job, callback = FineTuning(prepare, loss=loss), Callbacks(callbacks)
+    return (_run_both if both else run)(job, output, callbacks=callback, **options)
+
+
+def _run_both(
+    job: FineTuning,
+    output: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    device: torch.device | str = "auto",
+    tensorboard: str | os.PathLike[str] | None = None,
+    callbacks: Callbacks | None = None,
+) -> Events[FineTuningReport]:
+    """Run a job with a frozen encoder, in a folder beside, and then as it is, with the scores of both."""
+    board = TensorBoardLog.open(tensorboard)
+    with joined(callbacks) as processes:
+        session = processes.at(Path(output), device)
+
+        def steps() -> Events[FineTuningReport]:
+            yield from job.open(session.world)
+            head_only = job.with_frozen_encoder()
+            with ExitStack() as stack:
+                with session.world.main_only() as is_main:
+                    if is_main:
+                        folder = run_folder(job, session.output)
+                        _open_beside(folder, resume=resume)
+                        stack.enter_context(folder.discarded_unless_begun())
+                frozen = yield from run_opened(
+                    head_only,
+                    replace(session, output=session.output / FROZEN),
+                    resume=resume,
+                    tensorboard=board and board.subfolder(FROZEN),
+                )
+            job.beside = {FROZEN: {"mean": frozen.mean, "deviation": frozen.deviation}}
+            # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
+            report: FineTuningReport = yield from run_opened(job, session, resume=True, tensorboard=board)
+            return report
+
+        return (yield from session.shown(steps()))
 
 
 def _open_beside(folder: RunFolder, *, resume: bool) -> None:
@@ -220,22 +332,6 @@ def _open_beside(folder: RunFolder, *, resume: bool) -> None:
         folder.claim(f"{FROZEN}/")
 
 
-@dataclass(frozen=True)
-class _Extras:
-    """What a caller adds to a run beside its settings."""
-
-    loss: LossFunction | None = None
-    callbacks: Callbacks = field(default_factory=Callbacks)
-    tensorboard: TensorBoardLog | None = None
-
-    baselines: tuple[str, ...] = ()  # models whose vectors a baseline reads
-    refit: bool = False  # whether a baseline that is kept is fitted to dev too
-
-    def beside(self, name: str) -> _Extras:
-        """The same for a run in a folder beside, without a baseline of its own."""
-        return replace(self, baselines=(), tensorboard=self.tensorboard and self.tensorboard.subfolder(name))
-
-
 def distill(
     teacher: str | os.PathLike[str],
     train: DataSource,
@@ -247,21 +343,24 @@ def distill(
     table: TableOptions | None = None,
     split: str | None = None,
     limit: int | None = None,
-    resume: bool = False,
-    tensorboard: str | os.PathLike[str] | None = None,
-    device: torch.device | str = "auto",
+    **options: Any,
 ) -> Events[FineTuningReport]:
-    """Train a student with fewer `layers` on labeled examples and the predictions of a fine-tuned teacher."""
-    refuse_several_processes("regard distill")
-    extras = _Extras(tensorboard=TensorBoardLog.open(tensorboard))
-    fine_tuned = load_fine_tuned(teacher)
-    config = config or FineTuningConfig.load(defaults=DISTILLATION_DEFAULTS)
-    data = yield from _read(fine_tuned.task.name, train, dev, table, split, limit)
-    student = StudentFactory(fine_tuned, layers=layers, length=config.training.max_length)
-    student.language = stated_language(loading.find_folder(teacher))
-    yield from _data_problems(student, data, os.fspath(teacher))
-    name = f"{os.fspath(teacher)}, {layers} of {fine_tuned.model.encoder.config.num_hidden_layers} layers"
-    return (yield from _run(student, name, data, config, Path(output), extras, resume=resume, device=device))
+    """Train a student with fewer `layers` on labeled examples and the predictions of a fine-tuned teacher.
+
+    `options` are those of `run`.
+    """
+
+    def prepare(world: World) -> Events[Opened]:
+        fine_tuned = load_fine_tuned(teacher)
+        settings = config or FineTuningConfig.load(defaults=DISTILLATION_DEFAULTS)
+        data = yield from _read(fine_tuned.task.name, train, dev, table, split, limit)
+        student = StudentFactory(fine_tuned, layers=layers, length=settings.training.max_length)
+        student.language = stated_language(loading.find_folder(teacher))
+        yield from _data_problems(student, data, os.fspath(teacher))
+        name = f"{os.fspath(teacher)}, {layers} of {fine_tuned.model.encoder.config.num_hidden_layers} layers"
+        return Opened(student, name, data, settings)
+
+    return run(FineTuning(prepare), output, **options)
 
 
 def _read(
@@ -321,125 +420,15 @@ def _data_problems(factory: ModelFactory, data: Mapping[str, ExampleSet[Any]], m
             yield Note(message=f"warning: {note}. A model that reads many languages: {MULTILINGUAL['masked-lm']}")
 
 
-def _run(
-    factory: ModelFactory,
-    model: str,
-    data: dict[str, ExampleSet[Any]],
-    config: FineTuningConfig,
-    output: Path,
-    extras: _Extras,
-    *,
-    resume: bool,
-    device: torch.device | str,
-    world: World | None = None,
-    beside: dict[str, Any] | None = None,
-) -> Events[FineTuningReport]:
-    world = world or World()
-    device = world.device(choose_device(device) if isinstance(device, str) else device)
-    task = factory.task
-    for read in data.values():
-        check_labels(task, read)
-
-    def train_and_save() -> Events[FineTuningReport]:
-        seeds = yield from _train_seeds(factory, data, config, output / SEEDS, extras, device=device, world=world)
-        report = None
-        with world.main_only() as is_main:
-            if is_main:
-                compared = None
-                if extras.baselines:
-                    best = max(seeds, key=lambda result: result.scores[task.main_metric])
-                    compared = yield from baseline.compare(
-                        factory,
-                        best,
-                        data,
-                        config,
-                        output / SEEDS,
-                        extras.baselines,
-                        refit=extras.refit,
-                        device=device,
-                        world=world,
-                    )
-                report = yield from save(seeds, *(compared or (None, None)))
-        document = world.broadcast_json(None if report is None else json.loads(report.file()))
-        return report or FineTuningReport(output=os.fspath(output), **document)
-
-    def save(
-        seeds: list[SeedResult], result: BaselineResult | None, better: FineTunedModel | None
-    ) -> Events[FineTuningReport]:
-        about: dict[str, dict[str, Any]] = {
-            name: {"path": read.path, "examples": len(read.examples), "how": read.description}
-            for name, read in data.items()
-        }
-        best = better or load_fine_tuned(output / SEEDS / BEST, device=device)
-        best = replace(best, text_columns=data["train"].text_columns)
-        if "test" in data:
-            about["test"]["scores"] = score(best, data["test"].examples, device=device)
-        report = FineTuningReport(
-            output=os.fspath(output),
-            task=task.name,
-            model=model,
-            score=task.main_metric,
-            data=about,
-            settings=config.model_dump(),
-            beside=beside or {},
-            baseline=result,
-            **summarize(seeds, task.main_metric),
+def _train_seeds(job: FineTuning, session: Session) -> Events[list[SeedResult]]:
+    """Train once per seed and keep the best model in the work folder; finished seeds are not repeated."""
+    seeds, factory, config, data, folder = job.seeds, job.factory, job.config, job.data, session.work
+    task, world, device = factory.task, session.world, session.device
+    if (batch_size := config.training.batch_size) < world.size:
+        raise InputError(
+            f"training.batch_size is {batch_size}, fewer examples than the {world.size} processes; use a larger one, "
+            "or fewer processes"
         )
-        save_fine_tuned(best, output, files={REPORT: report.file(), "report.md": report.markdown().encode()})
-        yield Finished(scores=report.scores)
-        return report
-
-    with ExitStack() as stack:
-        done = None
-        with world.main_only() as is_main:
-            if is_main:
-                folder = _folder(factory, model, data, config, output, extras)
-                done = folder.finished() if resume else None
-                if not done:
-                    folder.open(resume=resume)
-                    stack.enter_context(folder.running())
-        if done := world.broadcast_json(done):
-            return FineTuningReport(output=os.fspath(output), **done)
-        if not world.is_main:
-            return drain(train_and_save())
-        return (yield from log_events(train_and_save(), output, tensorboard=extras.tensorboard))
-
-
-def _folder(
-    factory: ModelFactory,
-    model: str,
-    data: Mapping[str, ExampleSet[Any]],
-    config: FineTuningConfig,
-    output: Path,
-    extras: _Extras,
-) -> RunFolder:
-    digests = {name: digest(read) for name, read in data.items()}
-    run: dict[str, Any] = {"task": factory.task.name, "model": model, "data": digests}
-    if extras.loss is not None:
-        run["loss"] = getattr(extras.loss, "__qualname__", type(extras.loss).__qualname__)
-    seeds = (f"{seed}.json" for seed in _seeds(config))
-    checkpoints = (f"checkpoints-{seed}/step-*/" for seed in _seeds(config))
-    folds = [f"fold-{number}.json" for number in range(baseline.FOLDS)]
-    files = [f"{BEST}/", *folds, *(entry for both in zip(seeds, checkpoints, strict=True) for entry in both)]
-    return RunFolder(output, config, run, work=SEEDS, work_files=files, kind="fine-tuning run")
-
-
-def _seeds(config: FineTuningConfig) -> range:
-    return range(config.run.seed, config.run.seed + config.run.num_seeds)
-
-
-def _train_seeds(
-    factory: ModelFactory,
-    data: Mapping[str, ExampleSet[Any]],
-    config: FineTuningConfig,
-    folder: Path,
-    extras: _Extras,
-    *,
-    device: torch.device,
-    world: World,
-) -> Events[list[SeedResult]]:
-    """Train once per seed and keep the best model in `folder`; finished seeds are not repeated."""
-    seeds, task = _seeds(config), factory.task
     done: dict[int, SeedResult] = {}
     with world.main_only() as is_main:
         if is_main:
@@ -464,36 +453,32 @@ def _train_seeds(
     for seed in seeds:
         if seed in done:
             continue
-        extras.callbacks.stop = False
-        trainer: FineTuner | FrozenTrainer
+        session.callbacks.stop = False
+        trainer: Trainer | FrozenTrainer
         if frozen is not None:
             trainer = FrozenTrainer(
                 frozen,
                 data["train"].examples,
                 config.training.class_weights,
-                seed=seed,
                 device=device,
                 evaluate=lambda model: evaluate(model)[1],
-                loss=extras.loss,
+                loss=job.loss,
             )
         else:
-            trainer = FineTuner(
-                factory.new_model(seed),
+            recipe = FineTuningRecipe(
                 task,
                 items,
                 config,
-                seed=seed,
-                device=device,
-                folder=folder / f"checkpoints-{seed}",
+                new_model=factory.new_model,
                 evaluate=lambda model: evaluate(model)[1],
                 objective=factory.objective,
-                loss=extras.loss,
-                callbacks=extras.callbacks,
-                world=world,
+                loss=job.loss,
             )
-        done[seed] = yield from map_events(
-            trainer.run_interruptible(), partial(_with_seed, seed=seed, examples=len(data["dev"].examples))
+            trainer = session.trainer(recipe, seed=seed, checkpoints=f"checkpoints-{seed}")
+        outcome = yield from map_events(
+            trainer.train(), partial(_with_seed, seed=seed, examples=len(data["dev"].examples))
         )
+        done[seed] = SeedResult.from_outcome(seed, outcome)
         is_best = _best_seed(done, task.main_metric) == seed
         model = trainer.whole_model().eval() if is_best else None
         with world.main_only() as is_main:
@@ -509,7 +494,7 @@ def _train_seeds(
                 atomic_write(_result_path(folder, seed), json_bytes(with_checksum(asdict(done[seed]))))
                 remove_files(folder, [f"checkpoints-{seed}/step-*/"])
     best = _best_seed(done, task.main_metric)
-    if not (folder / BEST).is_dir() or _seed_of(folder / BEST) not in (None, best):
+    if not (folder / BEST).is_dir() or read_json(folder / BEST / SEED).get("seed") != best:
         raise InputError(
             f"{folder / BEST} is not the model of seed {best}, which is the best. Put a copy of that back; or delete "
             f"{_result_path(folder, best)} and continue with --resume: that seed is trained again"
@@ -530,11 +515,6 @@ def _best_seed(done: Mapping[int, SeedResult], score: str) -> int:
 
 def _result_path(folder: Path, seed: int) -> Path:
     return folder / f"{seed}.json"
-
-
-def _seed_of(best: Path) -> object:
-    """The seed of a model; None if an earlier version wrote it."""
-    return read_json(best / SEED).get("seed") if (best / SEED).is_file() else None
 
 
 def _read_result(folder: Path, seed: int) -> SeedResult:

@@ -12,9 +12,9 @@ import torch
 
 from regard.errors import InputError
 from regard.tasks.fine_tuned_model import load_fine_tuned, save_fine_tuned
-from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.linear_head import VectorModel
-from regard.training.finetuning.report import BaselineResult, FineTuningReport
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.linear_head import VectorModel
+from regard.training.recipes.finetuning.report import BaselineResult, FineTuningReport
 
 Tune = Callable[..., FineTuningReport]
 STUCK = ("training.baseline=true", "training.learning_rate=1e-9", "training.num_epochs=1")  # learns nothing
@@ -23,7 +23,7 @@ STUCK = ("training.baseline=true", "training.learning_rate=1e-9", "training.num_
 @pytest.fixture(autouse=True)
 def tiny_vectors(tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny model stands for regard-embed, whose vectors take longer."""
-    monkeypatch.setattr("regard.training.finetuning.run.DEFAULT_EMBEDDING_MODEL", str(tiny_bert_folder))
+    monkeypatch.setattr("regard.training.recipes.finetuning.run.DEFAULT_EMBEDDING_MODEL", str(tiny_bert_folder))
 
 
 def pairs(folder: Path, count: int) -> Path:
@@ -74,7 +74,7 @@ def test_a_kept_baseline_is_fitted_to_a_dev_part_and_never_to_a_dev_file(
 
 def test_fine_tuning_is_kept_where_it_is_better(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "regard.training.finetuning.linear_head.STRENGTHS", (1e-12, 1e-12)
+        "regard.training.recipes.finetuning.linear_head.STRENGTHS", (1e-12, 1e-12)
     )  # the baseline learns nothing
     report = tune(tmp_path / "run", "training.baseline=true", "training.num_epochs=8")
     assert report.baseline is not None and report.baseline.kept == "fine-tuning"
@@ -82,7 +82,7 @@ def test_fine_tuning_is_kept_where_it_is_better(tune: Tune, tmp_path: Path, monk
 
 
 def test_with_enough_dev_examples_dev_decides(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.training.finetuning.baseline.FEW_DEV", 40)
+    monkeypatch.setattr("regard.training.recipes.finetuning.baseline.FEW_DEV", 40)
     report = tune(tmp_path / "run", *STUCK)
     assert report.baseline is not None and report.baseline.folds == 0 and report.baseline.kept == "baseline"
     assert report.baseline.scores["baseline"] == report.baseline.dev
@@ -124,7 +124,7 @@ def test_pairs_are_encoded_separately(task: str, tune: Tune, tmp_path: Path) -> 
 
 
 def test_a_finished_fold_is_not_repeated(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard.training.finetuning import baseline
+    from regard.training.recipes.finetuning import baseline
 
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
@@ -136,7 +136,7 @@ def test_a_finished_fold_is_not_repeated(tune: Tune, tmp_path: Path, monkeypatch
             tune(tmp_path / "run", *STUCK)
     assert len(list((tmp_path / "run" / "seeds").glob("fold-*.json"))) == whole.baseline.folds  # type: ignore[union-attr]
     with monkeypatch.context() as patch:
-        patch.setattr("regard.training.finetuning.baseline.predict", fail)  # no fold is trained again
+        patch.setattr("regard.training.recipes.finetuning.baseline.predict", fail)  # no fold is trained again
         again = tune(tmp_path / "run", *STUCK, resume=True)
     assert again.baseline == whole.baseline
     assert not (tmp_path / "run" / "seeds").exists()

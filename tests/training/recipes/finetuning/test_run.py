@@ -18,7 +18,7 @@ from regard.events import drain
 from regard.tasks.evaluation.evaluate import evaluate_model
 from regard.tasks.evaluation.result import EvaluationResult
 from regard.tasks.fine_tuned_model import load_fine_tuned, predict
-from regard.training.finetuning.report import FineTuningReport
+from regard.training.recipes.finetuning.report import FineTuningReport
 
 Tune = Callable[..., FineTuningReport]
 

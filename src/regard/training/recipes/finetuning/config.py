@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PrivateAttr
 
 from regard.settings import SettingsFile, SettingsSection, SettingsTables
-from regard.training.old_settings import ParallelRunSection
-from regard.training.settings import CHANGEABLE_SETTINGS, RENAMED_SETTINGS
+from regard.training.settings import CHANGEABLE_SETTINGS, RunSection, TrainingSection
 
 DISTILLATION_DEFAULTS: dict[str, dict[str, object]] = {
     "training": {"num_epochs": 5, "base_learning_rate": 1e-4, "adversarial_epsilon": 0.0}
@@ -19,10 +18,9 @@ DISTILLATION_DEFAULTS: dict[str, dict[str, object]] = {
 FEW_ROWS_DEFAULTS: dict[str, object] = {"optimizer": "adamw", "base_learning_rate": 2e-4, "adversarial_epsilon": 0.0}
 
 
-class FineTuningSection(SettingsSection):
+class FineTuningSection(TrainingSection):
     """The defaults, and those of a task where it has others, are the best of `benchmarks/default_recipe.py`."""
 
-    num_epochs: int = Field(default=3, ge=1, le=1 << 20, description="Number of epochs.")
     min_steps: int = Field(
         default=60,
         ge=0,
@@ -30,18 +28,9 @@ class FineTuningSection(SettingsSection):
         description="Epochs are added for few examples until there are so many steps; 0 if num_epochs is given.",
     )
     batch_size: int = Field(default=32, ge=1, le=1 << 20, description="Examples per step.")
-    learning_rate: float = Field(
-        default=0.0, ge=0, le=10, description="Peak learning rate; 0: chosen from base_learning_rate and hidden size."
-    )
     base_learning_rate: float = Field(
         default=2e-4, gt=0, le=10, description="Peak learning rate for a hidden size of 384; larger models get less."
     )
-    optimizer: Literal["adamw", "muon"] = Field(
-        default="adamw", description="adamw, or muon for the weight matrices of the layers."
-    )
-    weight_decay: float = Field(default=0.01, ge=0, le=10, description="Weight decay of matrices.")
-    warmup_ratio: float = Field(default=0.1, ge=0, le=1, description="Share of the run for learning rate warmup.")
-    max_grad_norm: float = Field(default=1.0, ge=0, description="Maximum gradient norm; 0 disables clipping.")
     dropout: float = Field(default=-1.0, ge=-1, lt=1, description="Dropout; -1: as the model was pretrained.")
     adversarial_epsilon: float = Field(
         default=0.2,
@@ -62,10 +51,6 @@ class FineTuningSection(SettingsSection):
         description="Share of the run over which layers are unfrozen, from the top; 0: all at once.",
     )
     frozen: bool = Field(default=False, description="Train only the task head; the encoder stays frozen.")
-    select: Literal["best", "last"] = Field(default="best", description="Epoch to keep: the best on dev, or the last.")
-    early_stopping_patience: int = Field(
-        default=0, ge=0, le=1 << 20, description="Epochs without improvement before stopping; 0: never."
-    )
     baseline: bool = Field(
         default=True, description="Also fit a linear model on vectors of texts, and keep the better model."
     )
@@ -75,7 +60,7 @@ class FineTuningSection(SettingsSection):
     )
 
 
-class FineTuningRunSection(ParallelRunSection):
+class FineTuningRunSection(RunSection):
     num_seeds: int = Field(default=1, ge=1, le=1000, description="Number of runs with consecutive seeds.")
 
 
@@ -96,7 +81,6 @@ class VisionSection(SettingsSection):
 
 class FineTuningConfig(SettingsFile):
     example: ClassVar[str] = "training.num_epochs=4"
-    renamed: ClassVar[Mapping[str, str]] = RENAMED_SETTINGS
     changeable: ClassVar[frozenset[str]] = CHANGEABLE_SETTINGS
 
     vision: VisionSection = VisionSection()

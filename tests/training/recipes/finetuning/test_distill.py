@@ -19,11 +19,11 @@ from regard.tasks.question_answering import QuestionAnswering
 from regard.tasks.regression import Regression
 from regard.tasks.task import Task
 from regard.tasks.text_classification import TextClassification
-from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.model_factory import DistillationObjective, StudentFactory
-from regard.training.finetuning.report import FineTuningReport
-from regard.training.finetuning.run import distill
-from tests.training.finetuning.conftest import SMALL
+from regard.training.recipes.finetuning.config import FineTuningConfig
+from regard.training.recipes.finetuning.model_factory import DistillationObjective, StudentFactory
+from regard.training.recipes.finetuning.report import FineTuningReport
+from regard.training.recipes.finetuning.run import distill
+from tests.training.recipes.finetuning.conftest import SMALL
 
 
 @pytest.fixture
