@@ -266,6 +266,7 @@ work(Path(sys.argv[4]))
 """
 
 
+@pytest.mark.long
 def test_a_killed_process_changes_no_byte(
     work: Work, whole: Files, tmp_path: Path, all_works: dict[str, Work], inputs: Path
 ) -> None:

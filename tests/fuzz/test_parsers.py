@@ -13,6 +13,7 @@ from tests.fuzz.parsers import PARSERS
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="measures memory with /proc and limits it")
 @pytest.mark.parametrize("name", PARSERS)
 def test_parsers_return_or_refuse(name: str) -> None:

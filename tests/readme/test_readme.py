@@ -48,6 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) ->
     return tmp_path / "examples"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)  # a minute of computation
 def test_the_commands_run(folder: Path, page_built: None, capsys: pytest.CaptureFixture[str]) -> None:
     """Then the Python of the table, with the model that the command has fine-tuned."""
@@ -84,6 +85,7 @@ def check_the_python_of_the_table() -> None:
         exec(compile(line, "README.md", "exec"), variables)
 
 
+@pytest.mark.long
 def test_the_pretraining_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     commands = [command for command in COMMANDS if uses_pretraining(command)]
     assert [command.split()[1] for command in commands] == ["pretrain", "pretrain", "generate", "perplexity", "score"]

@@ -39,7 +39,7 @@ def test_the_error_for_a_missing_build_names_the_command(tmp_path: Path, monkeyp
         run_studio(["regard-bert"], port=0)
 
 
-@pytest.mark.parametrize("when", ["at once", "when the model is there"])
+@pytest.mark.parametrize("when", ["at once", pytest.param("when the model is there", marks=pytest.mark.long)])
 @pytest.mark.usefixtures("default_sigint")
 def test_the_page_is_served_while_the_model_loads_and_ctrl_c_exits_cleanly(page_built: None, when: str) -> None:
     command = [sys.executable, "-m", "regard", "studio", "--port", "0"]

@@ -33,7 +33,7 @@ from regard.files.output_file import read_record
 from regard.files.storage import replace_object
 
 Manifest = Mapping[str, object]
-FORMAT = 3  # format 1 identified large files by samples, format 2 hashed texts in another way
+FORMAT = 3  # of what the hashes are made
 PARTS = {"format": "Regard's version", "input": "the input", "model": "the model's files"}
 Column = NDArray[Any]
 Block = dict[str, Column]

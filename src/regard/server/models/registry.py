@@ -39,6 +39,7 @@ LIKELY: dict[str, set[str]] = {
     "predict": {"fine-tuned"},
     "generate": {"text-generation"},
 }
+UNKNOWN = ModelSummary()
 IDLE_SECONDS = 600.0  # after which a process of the studio ends
 MAX_IDLE = 4  # processes of the studio that may be idle
 IDLE_CHECK_SECONDS = 20.0
@@ -105,7 +106,7 @@ class ModelRegistry:
         tasks = []
         for name in self.paths:
             process = self._create(name, "serving")
-            tasks.append(asyncio.ensure_future(process.start()))
+            tasks.append(asyncio.ensure_future(self._start(process)))
             self._running[name, "serving"] = process, tasks[-1]
         try:
             await asyncio.gather(*tasks)
@@ -131,6 +132,8 @@ class ModelRegistry:
             process = self._create(name, lane)
             self._running[key] = process, asyncio.ensure_future(self._start(process))
         process, starting = entry = self._running[key]
+        if starting.done() and not starting.cancelled() and starting.exception() is None:
+            return process
         try:
             await asyncio.shield(starting)  # other clients may wait for it too
         except RegardError as error:
@@ -231,7 +234,8 @@ class ModelRegistry:
     async def _start(self, process: ModelProcess) -> None:
         await process.start()
         self._errors.pop(process.name, None)
-        self._summaries[process.name] = _summary_of(process)
+        info = {field: process.info[field] for field in ModelSummary.model_fields}
+        self._summaries[process.name] = ModelSummary(**info)
         unknown = {name: path for name, path in self.paths.items() if name not in self._summaries}
         if self.options.local and unknown:
             summaries, _ = await process.call("", "summaries", {"paths": unknown})
@@ -245,10 +249,7 @@ class ModelRegistry:
         return self._create_process(name, setup, on_large=on_large, **self._settings)
 
     def _summary(self, name: str) -> ModelSummary:
-        running = self._running.get((name, "serving"))
-        if running is not None and running[0].info:
-            return _summary_of(running[0])
-        return self._summaries.get(name, ModelSummary())
+        return self._summaries.get(name, UNKNOWN)
 
     def _may(self, operation: str, name: str) -> bool:
         """Whether a model may have an operation: of one that was not started, only its capabilities are known."""
@@ -297,10 +298,6 @@ class ModelRegistry:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _summary_of(process: ModelProcess) -> ModelSummary:
-    return ModelSummary(**{field: process.info[field] for field in ModelSummary.model_fields})
 
 
 def model_ids(names: Sequence[str]) -> dict[str, str]:
