@@ -42,6 +42,7 @@ test: $(VENV)/ready-to-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
 
 test-fast: $(VENV)/ready-to-test
+	@$(BIN)/python web/build.py --quiet || true
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m fast $(ARGS)
 
 test-all: $(VENV)/ready-to-test

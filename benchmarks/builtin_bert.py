@@ -28,9 +28,9 @@ from regard.data.corpus import Corpus, build_corpus
 from regard.device import choose_device
 from regard.models import Bert
 from regard.text import Tokenizer
-from regard.training.pretraining import evaluate
-from regard.training.pretraining.objectives import masking_for
-from regard.training.pretraining.token_stream import TokenStream
+from regard.training.recipes.pretraining import evaluate
+from regard.training.recipes.pretraining.objectives import masking_for
+from regard.training.recipes.pretraining.token_stream import TokenStream
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "src" / "regard" / "builtin" / "regard-bert"

@@ -25,9 +25,9 @@ from benchmarks.timing import describe_machine, save_results
 from regard.checkpoints.storage import write_compact
 from regard.data.corpus import Corpus, build_corpus
 from regard.device import choose_device
-from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.evaluate import bidirectional_scores
-from regard.training.pretraining.token_stream import TokenStream
+from regard.training.recipes.pretraining.config import PretrainingConfig
+from regard.training.recipes.pretraining.evaluate import bidirectional_scores
+from regard.training.recipes.pretraining.token_stream import TokenStream
 from regard.training.run_folder import CONFIG, EVENTS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -124,10 +124,9 @@ def _losses(output: Path) -> dict[int, float]:
 def _work(arguments: Sequence[str]) -> int:
     """One process of a run, which logs every step."""
     from regard.cli import app
-    from regard.training import trainer
-    from regard.training.pretraining import plan
+    from regard.training import speed, trainer
 
-    trainer.LOG_EVERY, plan.SECONDS = 0.0, 0.1
+    trainer.LOG_EVERY, speed.SECONDS = 0.0, 0.1
     return app.run(arguments)
 
 

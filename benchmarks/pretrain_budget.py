@@ -23,8 +23,8 @@ from benchmarks.timing import save_results
 from regard.device import choose_device
 from regard.events import Event, Note, drain
 from regard.training.events import PretrainingPlan
-from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.run import pretrain
+from regard.training.recipes.pretraining.config import PretrainingConfig
+from regard.training.recipes.pretraining.run import pretrain
 
 SEEDS = 3
 

@@ -28,10 +28,10 @@ from regard.checkpoints import loading
 from regard.data.masking import IGNORE_INDEX
 from regard.events import drain
 from regard.training.optimizer import parameter_groups
-from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import open_dataset, prepare
-from regard.training.pretraining.objectives import PretrainingDataset
-from regard.training.pretraining.trainer import Pretrainer
+from regard.training.recipes.pretraining.config import PretrainingConfig
+from regard.training.recipes.pretraining.dataset import open_dataset, prepare
+from regard.training.recipes.pretraining.objectives import PretrainingDataset
+from regard.training.trainer import Trainer
 
 TEXT = Path(__file__).resolve().parents[2] / "shared" / "data" / "corpus" / "heldout.txt.xz"
 DROPOUTS = (0.0, 0.1)
@@ -99,12 +99,12 @@ def compare(
     return {name: {"steps_per_second": round(steps / best[name], 3), "loss": losses[name]} for name in implementations}
 
 
-def transformers_step(trainer: Pretrainer, *, count: int) -> TrainStep:
+def transformers_step(trainer: Trainer, *, count: int) -> TrainStep:
     """At most `count` steps of a plain loop, with the initial weights and batches of `trainer`."""
     model = _transformers_model(trainer).train()
-    padding = trainer.dataset.tokenizer.pad_token_id or 0
+    padding = trainer.recipe.dataset.tokenizer.pad_token_id or 0
     batches = iter([to_transformers_batch(inputs, padding) for (inputs,) in islice(trainer._batches(0), count)])
-    settings = trainer.config.optimizer
+    settings = trainer.recipe.config.optimizer
     groups = parameter_groups(model, weight_decay=settings.weight_decay)
     optimizer = torch.optim.AdamW(
         groups, lr=settings.learning_rate, betas=settings.adam_betas, eps=settings.adam_epsilon, fused=True
@@ -121,7 +121,7 @@ def transformers_step(trainer: Pretrainer, *, count: int) -> TrainStep:
     return step
 
 
-def _transformers_model(trainer: Pretrainer) -> Any:
+def _transformers_model(trainer: Trainer) -> Any:
     import transformers
 
     library: Any = transformers  # mostly untyped

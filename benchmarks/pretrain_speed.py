@@ -29,12 +29,12 @@ from torch import Tensor, nn
 from benchmarks.timing import best_times, describe_machine, save_results
 from regard.data.masking import IGNORE_INDEX
 from regard.device import autocast_dtype, choose_device
-from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import open_dataset
-from regard.training.pretraining.objectives import PretrainingDataset, objective_class
-from regard.training.pretraining.plan import peak_flops
-from regard.training.pretraining.trainer import Pretrainer
-from regard.training.world import World
+from regard.training.recipes.pretraining.config import PretrainingConfig
+from regard.training.recipes.pretraining.dataset import open_dataset
+from regard.training.recipes.pretraining.objectives import PretrainingDataset, objective_class
+from regard.training.recipes.pretraining.recipe import LanguageModelRecipe
+from regard.training.speed import peak_flops
+from regard.training.trainer import Trainer
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 NOWHERE = Path("nowhere")  # the trainer is created but writes nothing
@@ -170,13 +170,13 @@ def open_corpus(config: PretrainingConfig, corpus: str) -> PretrainingDataset:
     return replace(dataset, tokenizer=tokenizer)
 
 
-def create_trainer(config: PretrainingConfig, dataset: PretrainingDataset, device: torch.device) -> Pretrainer:
+def create_trainer(config: PretrainingConfig, dataset: PretrainingDataset, device: torch.device) -> Trainer:
     """Create the trainer of `regard pretrain`, so that measurements match real use. It writes nothing."""
-    return Pretrainer(config, dataset, NOWHERE, world=World(), device=device, start="", begin=0.0)
+    return Trainer(LanguageModelRecipe(config, dataset, NOWHERE), device=device)
 
 
-def regard_step(trainer: Pretrainer) -> TrainStep:
-    steps = trainer._steps(0)
+def regard_step(trainer: Trainer) -> TrainStep:
+    steps = trainer._steps()
     return lambda: next(steps).losses["loss"]
 
 

@@ -26,13 +26,13 @@ import pytest
 
 from tests.inference.translation.conftest import SMALL as SMALL_TRANSLATOR
 from tests.inference.translation.conftest import sentences
-from tests.training.pretraining.runs import Launcher, command, story
 from tests.training.recipes.finetuning.conftest import reviews
+from tests.training.recipes.pretraining.runs import Launcher, command, story
 
 SECONDS = float(os.environ.get("REGARD_DAMAGE_SECONDS", "60"))
 SEED = os.environ.get("REGARD_DAMAGE_SEED", "")
 MODULES = (
-    "regard.training.pretraining.run",
+    "regard.training.recipes.pretraining.run",
     "regard.training.recipes.finetuning.run",
     "regard.training.recipes.translation.recipe",
     "regard.inference.embedding",

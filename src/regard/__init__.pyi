@@ -59,10 +59,10 @@ from regard.tasks.evaluation.result import EvaluationResult
 from regard.tasks.prediction.result import PredictResult
 from regard.training.cost import CostEstimate
 from regard.training.doctor import DoctorResult
-from regard.training.pretraining.corpus import CorpusResult
-from regard.training.pretraining.trainer import PretrainingResult
 from regard.training.recipes.embedding.recipe import EmbeddingReport
 from regard.training.recipes.finetuning.report import FineTuningReport
+from regard.training.recipes.pretraining.corpus import CorpusResult
+from regard.training.recipes.pretraining.recipe import PretrainingResult
 from regard.training.recipes.translation.recipe import TranslationReport
 from regard.verbs.models import ModelList
 

@@ -42,7 +42,6 @@ class SettingsFile(SettingsSection):
     """A settings file; every field is a section."""
 
     example: ClassVar[str]  # a setting to show in error messages
-    renamed: ClassVar[Mapping[str, str]] = {}  # "section.old_key" -> "new_key"
     changeable: ClassVar[frozenset[str]] = frozenset()  # settings that a resumed run may change
 
     @classmethod
@@ -53,18 +52,16 @@ class SettingsFile(SettingsSection):
         overrides: Sequence[str] = (),
         defaults: Mapping[str, Mapping[str, object]] | None = None,
         check: Callable[[SettingsTables, Mapping[str, str]], None] = lambda document, origins: None,
-        saved: bool = False,
     ) -> Self:
         """Load settings from a file or the defaults, and apply overrides such as "optimizer.learning_rate=2e-3".
 
         Raises InputError that names the file or option at fault. `check` may raise its own; it is called with all
-        settings and a map from each setting that was given to its origin. With `saved`, the file was written by a run,
-        and keys that have been renamed since are accepted.
+        settings and a map from each setting that was given to its origin.
         """
         document: SettingsTables = {name: {} for name in cls.model_fields}
         document |= {section: dict(table) for section, table in (defaults or {}).items()}
         origins: dict[str, str] = {}
-        inputs = [(cls._read(Path(path), saved=saved), str(path))] if path is not None else []
+        inputs = [(cls._read(Path(path)), str(path))] if path is not None else []
         inputs += [(cls._override(text), f"--set {text}") for text in overrides]
         for tables, origin in inputs:
             for section, table in tables.items():
@@ -105,7 +102,7 @@ class SettingsFile(SettingsSection):
         return {f"{name}.{key}": value for name in self.sections() for key, value in getattr(self, name)}
 
     @classmethod
-    def _read(cls, path: Path, *, saved: bool) -> dict[str, Any]:
+    def _read(cls, path: Path) -> dict[str, Any]:
         try:
             tables = tomllib.loads(read_file(path, limit=MAX_BYTES).decode("utf-8"))
         except InputError:
@@ -114,15 +111,8 @@ class SettingsFile(SettingsSection):
             raise InputError(f"{path}: cannot be read: {error.strerror}; expected a TOML file of settings") from None
         except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, too many digits or brackets
             raise InputError(f"{path}: not valid TOML: {error}") from None
-        if saved:
-            tables = {name: cls.with_new_keys(name, t) if isinstance(t, dict) else t for name, t in tables.items()}
         cls._refuse_unknown(tables, str(path))
         return tables
-
-    @classmethod
-    def with_new_keys(cls, section: str, table: Mapping[str, Any]) -> dict[str, Any]:
-        """Rename the keys of a section that an earlier version saved to their current names."""
-        return {cls.renamed.get(f"{section}.{key}", key): value for key, value in table.items()}
 
     @classmethod
     def _override(cls, text: str) -> dict[str, Any]:
@@ -156,8 +146,6 @@ class SettingsFile(SettingsSection):
                 raise InputError(f"{origin}: {section} is {table!r}; expected a section [{section}] with keys")
             for key in table:
                 if key not in (fields := cls._fields(section)):
-                    if (new := cls.renamed.get(f"{section}.{key}")) in fields:
-                        raise InputError(f"{origin}: {section}.{key} is now called {section}.{new}; use that name")
                     raise InputError(f"{origin}: unknown key {key!r} in [{section}]; {suggest(key, fields)}")
 
 

@@ -26,9 +26,9 @@ from benchmarks.pretrain_speed import (
 )
 from regard.nn.attention import Attention
 from regard.nn.training import Dropout
-from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.objectives import objective_class
-from regard.training.pretraining.trainer import Pretrainer
+from regard.training.recipes.pretraining.config import PretrainingConfig
+from regard.training.recipes.pretraining.objectives import objective_class
+from regard.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 VOCABULARY = 300
@@ -40,7 +40,7 @@ def config(request: pytest.FixtureRequest) -> PretrainingConfig:
 
 
 @pytest.fixture
-def run(config: PretrainingConfig, corpus_folder: Path) -> Pretrainer:
+def run(config: PretrainingConfig, corpus_folder: Path) -> Trainer:
     return create_trainer(config, open_corpus(config, str(corpus_folder)), CPU)
 
 
@@ -80,21 +80,23 @@ def test_setups_match_their_names(name: str, rows: int, length: int, words: int)
     assert (found.run.precision, found.run.compile, found.schedule.budget) == ("auto", "auto", "")
 
 
-def test_regard_reads_full_rows_of_the_corpus_and_trains(run: Pretrainer) -> None:
+def test_regard_reads_full_rows_of_the_corpus_and_trains(run: Trainer) -> None:
     batches: list[Tensor] = []
     run.objective.register_forward_pre_hook(lambda _, args, inputs: batches.append(inputs["ids"]), with_kwargs=True)
     before = {name: parameter.clone() for name, parameter in run.model.named_parameters()}
     step = regard_step(run)
     losses = [step().item() for _ in range(3)]
     assert [ids.shape for ids in batches] == [(4, 32)] * 3 and not torch.equal(batches[0], batches[1])
-    assert all((ids < run.dataset.tokenizer.size).all() for ids in batches)
-    chance = math.log(run.dataset.tokenizer.size) + (math.log(2) if run.config.model.family == "bert" else 0)
+    assert all((ids < run.recipe.dataset.tokenizer.size).all() for ids in batches)
+    chance = math.log(run.recipe.dataset.tokenizer.size) + (
+        math.log(2) if run.recipe.config.model.family == "bert" else 0
+    )
     assert losses == pytest.approx([chance] * 3, rel=0.1) and len(set(losses)) == 3
     assert all(not torch.equal(parameter, before[name]) for name, parameter in run.model.named_parameters())
 
 
-def test_the_peer_has_the_same_shape_and_dropout(run: Pretrainer, config: PretrainingConfig) -> None:
-    peer = pretrain_speed._transformers_model(config, run.dataset.tokenizer.size)
+def test_the_peer_has_the_same_shape_and_dropout(run: Trainer, config: PretrainingConfig) -> None:
+    peer = pretrain_speed._transformers_model(config, run.recipe.dataset.tokenizer.size)
     assert sum(p.numel() for p in peer.parameters()) == sum(p.numel() for p in run.model.parameters())
     assert {module.p for module in peer.modules() if isinstance(module, nn.Dropout)} == {0.1}
     assert {module.p for module in run.model.modules() if isinstance(module, Dropout)} - {0.0} == {0.1}

@@ -15,7 +15,7 @@ import pytest
 from regard.cli.app import run
 from regard.data.corpus import Corpus
 from tests.object_store import ObjectStore
-from tests.training.pretraining.runs import SMALL, command, events, story
+from tests.training.recipes.pretraining.runs import SMALL, command, events, story
 
 Captured = pytest.CaptureFixture[str]
 VOCABULARY = [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli.app import run
-from tests.training.pretraining.runs import command, story
+from tests.training.recipes.pretraining.runs import command, story
 
 Captured = pytest.CaptureFixture[str]
 

@@ -16,8 +16,8 @@ from regard.cli import commands
 from regard.cli.app import run, verb_commands
 from regard.data.corpus import CorpusProgress
 from regard.errors import InputError
-from regard.training.pretraining import plan
-from tests.training.pretraining.runs import command, ignore_preparation, settings, story
+from regard.training import speed
+from tests.training.recipes.pretraining.runs import command, ignore_preparation, settings, story
 
 STORY = story()
 DOCUMENTS = STORY.split("\n\n")
@@ -28,8 +28,8 @@ Captured = pytest.CaptureFixture[str]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory of the command, with texts; the speed measurement before a run is shortened."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plan, "SECONDS", 0.0)
-    monkeypatch.setitem(plan.SIDE, "cpu", 64)
+    monkeypatch.setattr(speed, "SECONDS", 0.0)
+    monkeypatch.setitem(speed.SIDE, "cpu", 64)
     files: dict[str, bytes] = {
         "story.txt": STORY.encode(),
         "empty.txt": b"\n \n",
@@ -229,7 +229,7 @@ def test_fitted_settings_are_saved_and_resumed(capsys: Captured, monkeypatch: py
     assert "model.hidden_size=128" in capsys.readouterr().err
     saved = Path("run/config.toml").read_text()
     assert "hidden_size = 128" in saved and "tokens_per_batch = 256" in saved
-    monkeypatch.setattr("regard.training.pretraining.fit.SHAPES", ((64, 1),))  # as on another machine
+    monkeypatch.setattr("regard.training.recipes.pretraining.fit.SHAPES", ((64, 1),))  # as on another machine
     Path("more.toml").write_text("[optimizer]\nlearning_rate = 0.002\n")
     for more in ([], ["--config", "more.toml"]):
         assert run([*base, "--resume", *more], registers=verb_commands()) == 0, capsys.readouterr().err
@@ -260,7 +260,7 @@ def test_the_progress_bar_is_closed_when_the_build_fails(monkeypatch: pytest.Mon
         raise InputError("a bad line")
 
     monkeypatch.setattr("regard.cli.commands.progress", progress)
-    monkeypatch.setattr("regard.training.pretraining.corpus.corpus_events", build)
+    monkeypatch.setattr("regard.training.recipes.pretraining.corpus.corpus_events", build)
     assert call() == 2
     assert updates == ["3 more", "4 more", "away"]
 

@@ -300,9 +300,7 @@ def test_data_frames() -> None:
     assert read(frame[["review"]].rename(columns={"review": 0})) == read(frame)
     with pytest.raises(InputError, match=r"the DataFrame row 1: n should be a text, got a number"):
         read(frame, "n")
-    with pytest.raises(
-        InputError, match="cannot tell which columns hold the text; its columns are 0 a 'some words here'"
-    ):
+    with pytest.raises(InputError, match=r"which columns.* 0 a 'some words here'"):
         read(pd.DataFrame({"a": ["some words here", "and others too"], "b": ["more words here", "and others now"]}))
     with pytest.raises(InputError, match="empty"):
         read(frame[:0])

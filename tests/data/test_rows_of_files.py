@@ -134,9 +134,7 @@ def test_nothing_to_read(place: tuple[str, Write]) -> None:
     write({"x/notes.md": b"no"})
     with pytest.raises(InputError, match=r"no file matches .*\*\.txt"):
         open_rows(f"{base}/*.txt")
-    with pytest.raises(
-        InputError, match=r"x has no file of texts, such as notes\.md: expected files that end in \.txt"
-    ):
+    with pytest.raises(InputError, match=r"x has no .*notes\.md.*\.txt"):
         open_rows(f"{base}/x")
     with pytest.raises(InputError, match="there is no file"):
         open_rows(f"{base}/none.txt")

@@ -49,9 +49,7 @@ def test_two_files_line_by_line(tmp_path: Path) -> None:
 
 def test_files_with_different_numbers_of_lines(tmp_path: Path) -> None:
     source, target = write(tmp_path / "a.en", "1\n2\n3\n"), write(tmp_path / "a.de", "1\n2\n")
-    with pytest.raises(
-        InputError, match=r"a\.en has 3 lines and \S+a\.de has 2: line 3 of \S+a\.en has no counterpart"
-    ):
+    with pytest.raises(InputError, match=r"a\.en has 3 lines and \S+a\.de has 2: line 3"):
         read_translation_pairs(source, target)
     with pytest.raises(InputError, match=r"line 3 of \S+a\.en has no counterpart"):
         read_translation_pairs(target, source)

@@ -230,7 +230,7 @@ def test_models_without_a_language_modeling_head_are_refused(bert: Loaded, gpt: 
         BertConfig(vocab_size=200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),
         output_heads=["pooler"],
     )
-    with pytest.raises(InputError, match="pseudo-perplexity needs a masked-word head, and this bert model has none"):
+    with pytest.raises(InputError, match=r"needs a masked-word head.*bert model"):
         measure_perplexity(bare, bert[1], WORDS)
     with pytest.raises(InputError, match="has no tokenizer"):
         measure_perplexity(gpt[0], None, WORDS)

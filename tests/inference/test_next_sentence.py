@@ -59,7 +59,7 @@ def test_training_mode_is_restored(bert: Loaded, tiny_bert_folder: Path) -> None
 def test_unsupported_pairs_and_models_are_refused(bert: Loaded, gpt: Loaded, roberta: Loaded) -> None:
     with pytest.raises(InputError, match="expected two texts, but the second is empty"):
         predict_next_sentence(*bert, "the film", " ")
-    with pytest.raises(InputError, match="needs a BERT with its pooler and next-sentence head, and this gpt2 model"):
+    with pytest.raises(InputError, match=r"next-sentence head.*gpt2 model"):
         predict_next_sentence(*gpt, *PAIRS[0])
     with pytest.raises(InputError, match="this roberta model has none; use a pretrained one"):
         predict_next_sentence(*roberta, *PAIRS[0])

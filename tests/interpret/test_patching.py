@@ -127,7 +127,7 @@ def test_result_of_a_real_model(tmp_path: Path) -> None:
 
 def test_invalid_prompts() -> None:
     model, tokenizer = regard.load("regard-gpt")
-    with pytest.raises(InputError, match=r"the prompts have 3 \(.*\) and 5 \(.*\) tokens; expected the same number"):
+    with pytest.raises(InputError, match=r"3 \(.*\) and 5 \(.*\) tokens.*same number"):
         patch_activations(model, tokenizer, "The king said", "The king said that he")
     with pytest.raises(InputError, match="are both ' was'"):
         patch_activations(model, tokenizer, "The king", "The queen", answer="was", wrong="was")

@@ -25,7 +25,7 @@ from regard.models.family import (
     known_checkpoints,
     pretrainable_families,
 )
-from regard.training.pretraining.config import ModelSection
+from regard.training.recipes.pretraining.config import ModelSection
 
 SMALL = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
 

@@ -12,8 +12,8 @@ import pytest
 
 from regard.cli.app import run
 from regard.tasks.registry import TASKS
-from regard.training.pretraining import plan
-from tests.training.pretraining.runs import settings, story
+from regard.training import speed
+from tests.training.recipes.pretraining.runs import settings, story
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")
@@ -63,8 +63,8 @@ def test_the_commands_and_the_python_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert len(COMMANDS) == 19
-    monkeypatch.setattr(plan, "SECONDS", 0.0)
-    monkeypatch.setitem(plan.SIDE, "cpu", 64)
+    monkeypatch.setattr(speed, "SECONDS", 0.0)
+    monkeypatch.setitem(speed.SIDE, "cpu", 64)
     small = [part for value in [*settings("elmo"), "schedule.budget="] for part in ("--set", value)]
     for command in COMMANDS:
         words = [str(ROOT / word) if word.startswith("configs/") else word for word in shlex.split(command)[1:]]

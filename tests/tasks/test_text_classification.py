@@ -43,9 +43,7 @@ def test_one_class_is_refused(labels: tuple[str | tuple[str, ...] | None, ...], 
 
 def test_a_label_missing_from_the_training_data(rows_of: Makers) -> None:
     task = TextClassification(["bad", "good"])
-    with pytest.raises(
-        InputError, match="the label 'fine' does not occur in the training data, which has 'bad', 'good'"
-    ):
+    with pytest.raises(InputError, match=r"label 'fine'.*has 'bad', 'good'"):
         task.preprocess(labeled("good", "fine"), rows_of("bert"))
     for example in labeled("good", None):
         task.check(example)

@@ -69,7 +69,7 @@ def test_labels_are_learned_from_the_training_data() -> None:
 
 
 def test_a_tag_missing_from_the_training_data(rows_of: Makers) -> None:
-    with pytest.raises(InputError, match="the label 'B-C' does not occur in the training data, which has 'O', 'B-A'"):
+    with pytest.raises(InputError, match=r"label 'B-C'.*has 'O', 'B-A'"):
         TASK.preprocess([tagged_example("x y", "O B-C")], rows_of("bert"))
     with pytest.raises(InputError, match="the label 'B-C'"):
         TASK.check(tagged_example("x y", "O B-C"))

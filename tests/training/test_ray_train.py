@@ -13,7 +13,7 @@ import pytest
 
 import regard
 from regard.data.corpus import build_corpus, train_tokenizer
-from tests.training.pretraining.runs import SMALL, story
+from tests.training.recipes.pretraining.runs import SMALL, story
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "distributed-training.md"
 

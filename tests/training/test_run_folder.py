@@ -184,22 +184,6 @@ def test_a_conflicting_foreign_file_is_found_before_any_work(tmp_path: Path, nam
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_run_of_an_earlier_version_resumes(tmp_path: Path) -> None:
-    """A run without a manifest is recognized by its run.json and config.toml."""
-    run = folder(tmp_path)
-    run.open(resume=False)
-    with pytest.raises(KeyboardInterrupt), run.running():
-        (run.work / "0.json").write_text("ours")
-        raise KeyboardInterrupt
-    (tmp_path / "regard.json").unlink()
-    with pytest.raises(InputError, match="holds an unfinished run"):
-        folder(tmp_path).open(resume=False)
-    finish(folder(tmp_path))
-    assert not run.work.exists()
-    (tmp_path / "regard.json").unlink()
-    assert folder(tmp_path).finished() == {"score": 3}
-
-
 def test_another_kind_of_run(tmp_path: Path) -> None:
     run = RunFolder(tmp_path, FineTuningConfig.load(), {}, work="work", kind="translation run")
     run.open(resume=False)

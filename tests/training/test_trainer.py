@@ -21,7 +21,7 @@ from regard.training.recipe import Share
 from regard.training.run import run
 from regard.training.stopping import Stop
 from regard.training.trainer import Trainer
-from tests.training.pretraining.runs import losses
+from tests.training.recipes.pretraining.runs import losses
 from tests.training.toy_recipe import ToyConfig, ToyRecipe
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.checkpoints.files import write_folder
 from regard.settings import SettingsFile
 from regard.training.events import Events, Finished
-from regard.training.recipe import Evaluation, Recipe, Share, StepBatch, TrainingJob, TrainingOutcome, epochs_from
+from regard.training.recipe import Evaluation, Recipe, Share, StepBatch, TrainingOutcome, TrainingRun, epochs_from
 from regard.training.run import Session
 from regard.training.run_folder import REPORT, RunReport
 from regard.training.settings import LearningRate, NumEpochs, RunSection, TrainingSection
@@ -41,7 +41,7 @@ class Loss(nn.Module):
         return {"loss": self.model(nn.functional.dropout(x, self.dropout)).square().mean() * weight}
 
 
-class ToyRecipe(Recipe, TrainingJob):
+class ToyRecipe(Recipe, TrainingRun):
     kind, report_class, steps_per_epoch, main_score = "toy", ToyReport, 3, "good"
 
     def __init__(self, config: ToyConfig, *, dropout: float = 0.5) -> None:

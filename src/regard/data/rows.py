@@ -281,8 +281,7 @@ def _reader_of_cells(
                 else:
                     widths.check(row, where)
                     texts = tuple(
-                        None if is_missing(row[index]) else text_cell(table, roles, row, index, where)
-                        for index in roles.texts
+                        None if is_missing(row[index]) else text_cell(roles, row, index, where) for index in roles.texts
                     )
                 yield Row(number, line, texts, dict(zip(names_of_all, row, strict=False)))
 

@@ -2,7 +2,7 @@
 
 A recipe knows its model, loss, batches and scores. It knows nothing of optimizers, schedules, processes, checkpoints,
 stopping or events: these belong to the trainer, so that every recipe has them, or says in `refuses` why not. A
-`TrainingJob` trains recipes in an output folder; most are a recipe themselves.
+`TrainingRun` trains recipes in an output folder; most are a recipe themselves.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from regard.settings import SettingsFile
     from regard.training.run import Session
     from regard.training.run_folder import RunReport
+    from regard.training.speed import Speed
+    from regard.training.trainer import Trainer
     from regard.training.world import World
 
 T = TypeVar("T")
@@ -133,6 +135,14 @@ class Recipe(ABC):
         mode = self.run.compile
         return mode == "on" or (mode == "auto" and self.constant_shapes and device.type == "cuda")
 
+    def other_data(self, position: Any) -> str:
+        """Why a position in a checkpoint is one in other data; empty if it is not."""
+        return ""
+
+    def plan(self, trainer: Trainer, speed: Speed | None) -> Events[None]:
+        """Called before the first step of a run that is not resumed; may set `trainer.training_seconds`."""
+        yield from ()
+
     def quality(self, scores: Scores) -> float:
         """What makes one epoch better than another: the main score."""
         return float(scores[self.main_score])
@@ -146,7 +156,7 @@ class Recipe(ABC):
         return None
 
 
-class TrainingJob(ABC):
+class TrainingRun(ABC):
     """What `run` runs in an output folder: it prepares data, trains a recipe, once or more often, and saves a model."""
 
     kind: ClassVar[str]  # "translation": what it is called in messages and in the manifest

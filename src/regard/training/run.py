@@ -24,7 +24,7 @@ from regard.errors import InputError
 from regard.events import drain, map_events
 from regard.training.callbacks import Callbacks
 from regard.training.events import Events, TrainingStarted
-from regard.training.recipe import Recipe, TrainingJob
+from regard.training.recipe import Recipe, TrainingRun
 from regard.training.run_folder import RunFolder, log_events
 from regard.training.tensorboard import TensorBoardLog
 from regard.training.trainer import Trainer
@@ -49,7 +49,7 @@ class Session:
         place = choose_device(device) if isinstance(device, str) else device
         return replace(self, output=output, device=self.world.device(place))
 
-    def shown(self, events: Events[R]) -> Events[R]:
+    def main_events(self, events: Events[R]) -> Events[R]:
         """The events of the main process, which callbacks see too; other processes yield none."""
         if not self.world.is_main:
             return drain(events)
@@ -80,7 +80,7 @@ def started(trainer: Trainer, *, examples: int) -> TrainingStarted:
 
 
 def run(
-    job: TrainingJob,
+    job: TrainingRun,
     output: str | os.PathLike[str],
     *,
     resume: bool = False,
@@ -102,10 +102,10 @@ def run(
             yield from job.open(session.world)
             return (yield from run_opened(job, session.at(Path(output), device), resume=resume, tensorboard=board))
 
-        return (yield from session.shown(steps()))
+        return (yield from session.main_events(steps()))
 
 
-def refuse_processes(job: TrainingJob) -> None:
+def refuse_processes(job: TrainingRun) -> None:
     """InputError under `torchrun` with several processes, for training that one process does."""
     if "processes" in job.refuses and (count := num_processes()) > 1:
         raise InputError(
@@ -114,7 +114,7 @@ def refuse_processes(job: TrainingJob) -> None:
         )
 
 
-def run_opened(job: TrainingJob, session: Session, *, resume: bool, tensorboard: TensorBoardLog | None) -> Events[Any]:
+def run_opened(job: TrainingRun, session: Session, *, resume: bool, tensorboard: TensorBoardLog | None) -> Events[Any]:
     """Run a job that is opened: own the folder, train, and mark the run as finished."""
     world, output, done = session.world, session.output, None
     with ExitStack() as stack:
@@ -133,7 +133,7 @@ def run_opened(job: TrainingJob, session: Session, *, resume: bool, tensorboard:
         return report or job.report_class(output=os.fspath(output), **document)
 
 
-def run_folder(job: TrainingJob, output: Path) -> RunFolder:
+def run_folder(job: TrainingRun, output: Path) -> RunFolder:
     return RunFolder(
         output,
         job.config,

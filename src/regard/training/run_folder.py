@@ -204,7 +204,7 @@ class RunFolder:
         """Write the manifest, with additional entries."""
         before = OutputManifest.read(self.path, kind=self.manifest.kind)
         files, work = (*self.manifest.files, *entries), self.manifest.work
-        if before is not None:  # perhaps written by an earlier version
+        if before is not None:  # with the entries of other settings
             files, work = (*before.files, *files), (*before.work, *work)
         self.manifest = replace(self.manifest, files=tuple(dict.fromkeys(files)), work=tuple(dict.fromkeys(work)))
         self.manifest.write(self.path)
@@ -244,25 +244,15 @@ class RunFolder:
             return "unfinished" if (self.path / RUN).is_file() and self.is_begun() else "new"
         if not foreign_entries(self.path):
             return "new"
-        if self._is_earlier():
-            return "unfinished" if self.work.is_dir() else "finished"
         if (self.path / MODEL).exists():
             raise InputError(f"{self.path} holds a model, which this run would write over; choose another --output")
         refuse_foreign_content(self.path, except_for=[name for name in beside if (self.path / name / RUN).is_file()])
         return "new"
 
-    def _is_earlier(self) -> bool:
-        """Whether a version of Regard without manifests wrote the folder: it has a run.json and config.toml."""
-        try:
-            type(self.config).load(self.path / CONFIG, saved=True)
-            return set(read_checked_json(self.path / RUN)) == set(self.run)
-        except InputError:
-            return False
-
     def _differences(self) -> list[str]:
         found = []
         if path := saved_config(self.path, resume=True):
-            found += type(self.config).load(path, saved=True).differences(self.config)
+            found += type(self.config).load(path).differences(self.config)
         if (self.path / RUN).is_file():
             found += describe_changes(self._record(), self.run)
         return found

@@ -12,7 +12,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, final
 
@@ -50,6 +50,7 @@ from regard.training.parallel import ShardedModel, blank_copy, choose_parallel, 
 from regard.training.recipe import Capability, Recipe, Scores, Share, TrainingOutcome
 from regard.training.settings import learning_rate_factor, parse_budget, parse_interval
 from regard.training.shards import local_part
+from regard.training.speed import Speed, peak_flops, seconds_per_step
 from regard.training.stopping import Stop, stopping
 from regard.training.world import World
 
@@ -181,17 +182,32 @@ class Trainer:
         if self.layer_schedule is not None and self.steps is not None:
             rate = self.recipe.training.learning_rate
             yield self.layer_schedule.event(self.optimizers, learning_rate=rate, steps=self.steps)
-        if self.compiled:
-            self._discard_steps()
-        yield from self._resume()
+        speed = yield from self._measure()
+        if not (yield from self._resume()):
+            yield from self.recipe.plan(self, speed)
         with stopping() if stop is None else nullcontext(stop) as stop:
             if not (yield from self._train(stop)):
                 yield Interrupted(step=self.step)
                 stop.deliver()
         return (yield from self._select())
 
-    def _discard_steps(self) -> None:
-        """Compile in steps at learning rate 0 that are discarded, so that a time budget is spent on training."""
+    def _measure(self) -> Events[Speed | None]:
+        """Measure the speed if the recipe plans with it; compile, so that a time budget is spent on training."""
+        if self.recipe.flops_per_token is None:
+            if self.compiled:
+                with self.discarded_steps() as steps:
+                    list(itertools.islice(steps, COMPILING_STEPS))
+            return None
+        yield Note(message="measuring the speed of a step")
+        with self.discarded_steps() as steps:
+            seconds = seconds_per_step(lambda: next(steps), self.device, world=self.world)
+        peak = peak_flops(self.device, self.autocast or torch.float32)
+        self._mfu_per_speed = self.recipe.flops_per_token / peak / self.world.size
+        return Speed(self.world.broadcast(seconds)[0], self._mfu_per_speed)
+
+    @contextmanager
+    def discarded_steps(self) -> Iterator[Iterator[Step]]:
+        """Steps at learning rate 0, which leave no trace."""
         steps = train(
             self.objective,
             self._batches(0),
@@ -200,8 +216,7 @@ class Trainer:
             learning_rate=lambda done: 0.0,
             autocast=self.autocast,
         )
-        for _ in itertools.islice(steps, COMPILING_STEPS):
-            pass
+        yield steps
         steps.close()
         synchronize(self.device)
         for optimizer in self.optimizers:
@@ -395,6 +410,8 @@ class Trainer:
         scores, epochs = (self.history[self.best - 1], [float(self.best)]) if self.best else ({}, [])
         chosen = self._kept.get(self.best)
         if self._evaluated_step != self.step or not scores:
+            if self.recipe.steps_per_epoch is None:
+                yield Note(message="evaluating on the held-out text")
             last = yield from self._scores(final=True)
             if last and self._counts_epochs:
                 yield Evaluated(step=self.step, seconds=self.stopwatch.elapsed, scores=last)
@@ -485,6 +502,8 @@ class Trainer:
 
     def _restore(self, checkpoint: TrainingCheckpoint) -> None:
         state = checkpoint.state
+        if problem := self.recipe.other_data(state["position"]):
+            raise InputError(problem)
         own = {name: tensor for name, tensor in checkpoint.tensors.items() if not name.startswith(KEPT)}
         restore(self.model, self.optimizers, own, state)
         live = self._weights()

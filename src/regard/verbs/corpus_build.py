@@ -12,7 +12,7 @@ from regard.verbs.base import RUN_GROUP, Models, Request, argument, option, verb
 from regard.verbs.train import Settings, assignments, settings_option
 
 if TYPE_CHECKING:
-    from regard.training.pretraining.corpus import CorpusResult
+    from regard.training.recipes.pretraining.corpus import CorpusResult
 
 
 class CorpusBuildRequest(Request):
@@ -39,7 +39,7 @@ class CorpusBuildRequest(Request):
 
 @verb(
     CorpusBuildRequest,
-    result="regard.training.pretraining.corpus:CorpusResult",
+    result="regard.training.recipes.pretraining.corpus:CorpusResult",
     http=False,
     command="corpus build",
 )
@@ -53,8 +53,8 @@ def corpus_build(request: CorpusBuildRequest, models: Models) -> Generator[Event
     from regard.data.corpus.folder import shard_folder
     from regard.files.file_input import parse_size
     from regard.files.storage import is_remote, normalize
-    from regard.training.pretraining.config import PretrainingConfig
-    from regard.training.pretraining.corpus import build
+    from regard.training.recipes.pretraining.config import PretrainingConfig
+    from regard.training.recipes.pretraining.corpus import build
 
     if is_remote(request.output):
         address = normalize(request.output)

@@ -11,8 +11,8 @@ from regard.verbs.base import RUN_GROUP, Models, argument, option, verb
 from regard.verbs.train import RunRequest, Settings, is_secondary, settings_option
 
 if TYPE_CHECKING:
-    from regard.training.pretraining.config import PretrainingConfig
-    from regard.training.pretraining.trainer import PretrainingResult
+    from regard.training.recipes.pretraining.config import PretrainingConfig
+    from regard.training.recipes.pretraining.recipe import PretrainingResult
 
 
 class PretrainRequest(RunRequest):
@@ -41,7 +41,7 @@ class PretrainRequest(RunRequest):
     )
 
 
-@verb(PretrainRequest, result="regard.training.pretraining.trainer:PretrainingResult", http=False)
+@verb(PretrainRequest, result="regard.training.recipes.pretraining.recipe:PretrainingResult", http=False)
 def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None, PretrainingResult]:
     """Pretrain a BERT (masked tokens, next sentence), a GPT (next token), a T5 (dropped spans) or an ELMo (next and
     previous token, by LSTMs) on raw text.
@@ -53,8 +53,8 @@ def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None,
     """
     from regard.device import choose_device
     from regard.files.file_input import parse_size
-    from regard.training.pretraining.config import PretrainingConfig
-    from regard.training.pretraining.run import pretrain
+    from regard.training.recipes.pretraining.config import PretrainingConfig
+    from regard.training.recipes.pretraining.run import pretrain
 
     # The budget replaces the one of the file, but not one of --set.
     budget = [] if request.budget is None else [f"schedule.budget={request.budget}", "schedule.max_steps=0"]
@@ -63,7 +63,6 @@ def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None,
         request.config or saved,
         family=request.family,
         overrides=[*budget, *request.settings],
-        saved=saved is not None,
     )
     device = choose_device(request.device)
     if device.type == "cpu" and "WORLD_SIZE" not in os.environ:
@@ -88,11 +87,11 @@ def _fit(config: PretrainingConfig, request: PretrainRequest) -> Generator[Event
     """The settings with defaults for this CPU, the text and the length; of a resumed run those that it had."""
     import torch
 
-    from regard.training.pretraining.fit import describe_fit, fill, fit, text_bytes
+    from regard.training.recipes.pretraining.fit import describe_fit, fill, fit, text_bytes
     from regard.training.run_folder import saved_config
 
     if saved := saved_config(request.output, resume=request.resumes):
-        before = type(config).read(saved, family=request.family, saved=True)
+        before = type(config).read(saved, family=request.family)
         for section in before.sections():
             config = fill(config, section, **dict(getattr(before, section)))
         return config

@@ -140,9 +140,7 @@ class FineTuningRequest(RunRequest, TableRequest):
             "training.class_weights": self.class_weights,
         }
         overrides = [*assignments(options), *overrides, *self.settings]
-        return FineTuningConfig.load(
-            self.config or saved, overrides=overrides, defaults=defaults, saved=saved is not None
-        )
+        return FineTuningConfig.load(self.config or saved, overrides=overrides, defaults=defaults)
 
     def run_options(self) -> dict[str, Any]:
         return {

@@ -89,6 +89,4 @@ def _load_config(request: TrainEmbedderRequest) -> EmbeddingConfig:
     }
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
     saved = request.saved_config()
-    return EmbeddingConfig.load(
-        request.config or saved, overrides=[*overrides, *request.settings], saved=saved is not None
-    )
+    return EmbeddingConfig.load(request.config or saved, overrides=[*overrides, *request.settings])

@@ -106,9 +106,7 @@ def _load_config(request: TrainTranslatorRequest) -> TranslationConfig:
     options["training.num_epochs"] = request.epochs
     options["training.early_stopping_patience"] = request.early_stopping_patience
     saved = request.saved_config()
-    config = TranslationConfig.read(
-        request.config or saved, overrides=[*assignments(options), *request.settings], saved=saved is not None
-    )
+    config = TranslationConfig.read(request.config or saved, overrides=[*assignments(options), *request.settings])
     for name in ("score", "recipe"):  # options that have no effect on other models
         if given[name] is not None and not translation_families()[config.model.family].can("recurrent"):
             raise InputError(

@@ -93,9 +93,7 @@ def test_layer_and_head_selection(folders: dict[str, Path]) -> None:
         for layer, heads in ((1, (0,)), (1, (1,)), (2, (0,)), (1, (0, 1)))
     ]
     assert len({str(one) for one in maps}) == 4
-    with pytest.raises(
-        InputError, match=r"layer 3, heads \[0\] were requested, and the decoder has layers 1 to 2 of 2"
-    ):
+    with pytest.raises(InputError, match=r"layer 3, heads \[0\].*layers 1 to 2 of 2"):
         replace(translator, alignment_heads=AlignmentHeads(3, (0,))).align(
             TEXT, translator.encode_translation("der Hund")
         )

@@ -84,7 +84,7 @@ class RowWidths:
             )
 
 
-def text_cell(table: Table, roles: Roles, cells: Sequence[object], index: int, where: str) -> str:
+def text_cell(roles: Roles, cells: Sequence[object], index: int, where: str) -> str:
     """Return the text in a cell. Raises InputError if it is something else."""
     cell, key = cells[index], roles.name(index)
     if not isinstance(cell, str):

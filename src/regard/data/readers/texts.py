@@ -105,7 +105,7 @@ class _Rows:
         return TextExample(texts[0], texts[1] if len(texts) > 1 else None, self._label(row))
 
     def _text(self, row: int, index: int) -> str:
-        return text_cell(self.table, self.roles, self.table.rows[row], index, self.table.location(row))
+        return text_cell(self.roles, self.table.rows[row], index, self.table.location(row))
 
     def _label(self, row: int) -> str | tuple[str, ...] | float | None:
         labels, cells = self.roles.labels, self.table.rows[row]

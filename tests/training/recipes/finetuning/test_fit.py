@@ -279,7 +279,7 @@ def test_class_weights_of_tags_and_of_several_labels() -> None:
 def test_class_weights_are_settings_of_the_run(tune: Callable[..., Any], tmp_path: Path) -> None:
     report = tune(tmp_path / "run", 'training.class_weights={pos = 4, "neg" = 0.5}', "training.num_epochs=1")
     assert report.settings["training"]["class_weights"] == {"pos": 4.0, "neg": 0.5}
-    saved: SettingsFile = FineTuningConfig.load(tmp_path / "run" / "config.toml", saved=True)
+    saved: SettingsFile = FineTuningConfig.load(tmp_path / "run" / "config.toml")
     assert saved.model_dump()["training"]["class_weights"] == {"pos": 4.0, "neg": 0.5}
     with pytest.raises(InputError, match="class weights are for tasks with classes"):
         data = [(f"film {number}", number) for number in range(20)]

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from regard.tasks.fine_tuned_model import load_fine_tuned
-from tests.training.pretraining.runs import Launcher, Process, events, exit_codes, start_processes, wait_for_steps
+from tests.training.recipes.pretraining.runs import (
+    Launcher,
+    Process,
+    events,
+    exit_codes,
+    start_processes,
+    wait_for_steps,
+)
 
 # 13 steps per epoch, of which the last has 1 example for all processes; no dropout: each has its own random state.
 SETTINGS = {

@@ -20,7 +20,7 @@ from regard.render.story import (
 )
 
 if TYPE_CHECKING:
-    from regard.training.pretraining.token_stream import TokenStream
+    from regard.training.recipes.pretraining.token_stream import TokenStream
 
 MODEL = "regard-bert"
 SKIT = "Let's stick to [MASK] in this skit"
@@ -183,7 +183,7 @@ def _mask(models: Models, seed: int, text: str = WHOLE) -> tuple[Any, Any, list[
     """The tokenizer, the masked batch and the original ids of a text."""
     import torch
 
-    from regard.training.pretraining.objectives import masking_for
+    from regard.training.recipes.pretraining.objectives import masking_for
 
     with models.use(MODEL) as loaded:
         tokenizer = loaded.tokenizer
@@ -214,7 +214,7 @@ def _mask_fractions(models: Models) -> dict[str, float]:
     """What becomes of 100,000 ordinary tokens."""
     import torch
 
-    from regard.training.pretraining.objectives import masking_for
+    from regard.training.recipes.pretraining.objectives import masking_for
 
     with models.use(MODEL) as loaded:
         tokenizer = loaded.tokenizer
@@ -305,7 +305,7 @@ def _stream(tokenizer: Any) -> tuple[TokenStream, list[str]]:
     import numpy as np
 
     from regard.data.corpus.sentences import split_sentences
-    from regard.training.pretraining.token_stream import TokenStream
+    from regard.training.recipes.pretraining.token_stream import TokenStream
 
     ids: list[int] = []
     sentences, documents, texts = [], [], []
@@ -324,7 +324,7 @@ def _stream(tokenizer: Any) -> tuple[TokenStream, list[str]]:
 
 
 def examples(models: Models) -> list[StoryBlock]:
-    from regard.training.pretraining.row_sampler import SentencePairs
+    from regard.training.recipes.pretraining.row_sampler import SentencePairs
 
     with models.use(MODEL) as loaded:
         tokenizer = loaded.tokenizer
@@ -351,7 +351,7 @@ def both_losses(models: Models) -> list[StoryBlock]:
 
     from regard.data.batch import collate
     from regard.nn.training import evaluation_mode
-    from regard.training.pretraining.objectives import masking_for
+    from regard.training.recipes.pretraining.objectives import masking_for
 
     rows = []
     for first, second in PAIRS[:2]:

@@ -40,8 +40,8 @@ from regard.training.recipe import (
     Recipe,
     Share,
     StepBatch,
-    TrainingJob,
     TrainingOutcome,
+    TrainingRun,
     epochs_from,
 )
 from regard.training.recipes.embedding.config import EmbeddingConfig
@@ -99,7 +99,7 @@ class EmbeddingReport(RunReport):
         return ["epoch", *names], rows
 
 
-class EmbeddingRecipe(Recipe, TrainingJob):
+class EmbeddingRecipe(Recipe, TrainingRun):
     """Trains a sentence-embedding model from `model` on rows of texts, or on a `teacher`'s vectors of texts.
 
     The start model is kept if no epoch is better on `dev`. Rows that do not fill a batch at the end of an epoch are

@@ -98,7 +98,7 @@ class FineTuningConfig(SettingsFile):
         return self.model_copy(update={"training": self.training.model_copy(update=chosen)})
 
     @classmethod
-    def load(cls, path: Any = None, *, saved: bool = False, **options: Any) -> Self:
+    def load(cls, path: Any = None, **options: Any) -> Self:
         given: set[str] = set()
 
         def fill(document: SettingsTables, origins: Mapping[str, str]) -> None:
@@ -107,6 +107,6 @@ class FineTuningConfig(SettingsFile):
             if "training.num_epochs" in origins:
                 document["training"].setdefault("min_steps", 0)
 
-        config = super().load(path, saved=saved, check=fill, **options)
+        config = super().load(path, check=fill, **options)
         config._given = frozenset(given)
         return config

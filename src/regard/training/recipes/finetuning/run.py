@@ -44,7 +44,7 @@ from regard.training.callbacks import Callback, Callbacks
 from regard.training.doctor import examine_data, problems
 from regard.training.doctor.data import classes, texts_of
 from regard.training.events import Evaluated, Events, Finished, ThresholdChosen, TrainingEvent
-from regard.training.recipe import TrainingJob
+from regard.training.recipe import TrainingRun
 from regard.training.recipes.finetuning import baseline
 from regard.training.recipes.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
 from regard.training.recipes.finetuning.linear_head import FrozenTrainer
@@ -104,7 +104,7 @@ BEST, SEED = "best", "seed.json"
 
 
 @dataclass(frozen=True)
-class Opened:
+class FineTuningInputs:
     """What a run trains, once the data is read: models from a factory, on `data`, with the settings that fit it."""
 
     factory: ModelFactory
@@ -115,7 +115,7 @@ class Opened:
     refit: bool = False  # whether a baseline that is kept is fitted to dev too
 
 
-class FineTuning(TrainingJob):
+class FineTuning(TrainingRun):
     """Trains once per seed and writes the best seed's model, or the baseline if it is better.
 
     `prepare` reads the data and finds the model. `beside` has the scores of another run for the report.
@@ -127,20 +127,23 @@ class FineTuning(TrainingJob):
     config: FineTuningConfig
 
     def __init__(
-        self, prepare: Callable[[World], Events[Opened]] | Opened, *, loss: LossFunction | None = None
+        self,
+        prepare: Callable[[World], Events[FineTuningInputs]] | FineTuningInputs,
+        *,
+        loss: LossFunction | None = None,
     ) -> None:
         self._prepare, self.loss = prepare, loss
         self.beside: dict[str, Any] = {}
-        if isinstance(prepare, Opened):
+        if isinstance(prepare, FineTuningInputs):
             self._use(prepare)
 
-    def _use(self, opened: Opened) -> None:
+    def _use(self, opened: FineTuningInputs) -> None:
         self.opened, self.config, self.factory, self.data = opened, opened.config, opened.factory, opened.data
         for read in self.data.values():
             check_labels(self.factory.task, read)
 
     def open(self, world: World) -> Events[None]:
-        if not isinstance(self._prepare, Opened):
+        if not isinstance(self._prepare, FineTuningInputs):
             self._use((yield from self._prepare(world)))
 
     def with_frozen_encoder(self) -> FineTuning:
@@ -246,7 +249,7 @@ def fine_tune(
     `Task.logits_and_targets`; `callbacks` are described in `regard.training.callbacks`; `options` are those of `run`.
     """
 
-    def prepare(world: World) -> Events[Opened]:
+    def prepare(world: World) -> Events[FineTuningInputs]:
         get_task(task)  # an unknown task is an error before anything is read
         data = yield from _read(task, train, dev, table, split, limit)
         images = isinstance(data["train"].examples[0], ImageExample)
@@ -277,7 +280,7 @@ def fine_tune(
                 models = tuple(dict.fromkeys([DEFAULT_EMBEDDING_MODEL, *given]))
             else:
                 yield Note(message="no baseline: it would not have the loss function that is given")
-        return Opened(factory, name, data, settings, models, refit=dev is None)
+        return FineTuningInputs(factory, name, data, settings, models, refit=dev is None)
 
     job, callback = FineTuning(prepare, loss=loss), Callbacks(callbacks)
     return (_run_both if both else run)(job, output, callbacks=callback, **options)
@@ -317,7 +320,7 @@ def _run_both(
             report: FineTuningReport = yield from run_opened(job, session, resume=True, tensorboard=board)
             return report
 
-        return (yield from session.shown(steps()))
+        return (yield from session.main_events(steps()))
 
 
 def _open_beside(folder: RunFolder, *, resume: bool) -> None:
@@ -350,7 +353,7 @@ def distill(
     `options` are those of `run`.
     """
 
-    def prepare(world: World) -> Events[Opened]:
+    def prepare(world: World) -> Events[FineTuningInputs]:
         fine_tuned = load_fine_tuned(teacher)
         settings = config or FineTuningConfig.load(defaults=DISTILLATION_DEFAULTS)
         data = yield from _read(fine_tuned.task.name, train, dev, table, split, limit)
@@ -358,7 +361,7 @@ def distill(
         student.language = stated_language(loading.find_folder(teacher))
         yield from _data_problems(student, data, os.fspath(teacher))
         name = f"{os.fspath(teacher)}, {layers} of {fine_tuned.model.encoder.config.num_hidden_layers} layers"
-        return Opened(student, name, data, settings)
+        return FineTuningInputs(student, name, data, settings)
 
     return run(FineTuning(prepare), output, **options)
 

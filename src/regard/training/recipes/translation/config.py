@@ -119,11 +119,9 @@ class TranslationConfig(SettingsFile):
         return self
 
     @classmethod
-    def read(
-        cls, path: str | os.PathLike[str] | None = None, *, overrides: Sequence[str] = (), saved: bool = False
-    ) -> Self:
+    def read(cls, path: str | os.PathLike[str] | None = None, *, overrides: Sequence[str] = ()) -> Self:
         """Load settings with the defaults of the family."""
-        return cls.load(path, overrides=overrides, check=_apply_family_defaults, saved=saved)
+        return cls.load(path, overrides=overrides, check=_apply_family_defaults)
 
 
 def _apply_family_defaults(document: SettingsTables, origins: Mapping[str, str]) -> None:

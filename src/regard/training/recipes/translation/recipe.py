@@ -38,7 +38,7 @@ from regard.text.language import LanguageProfile
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.events import Events, Finished
 from regard.training.learning_curve import curve_lines
-from regard.training.recipe import Evaluation, Recipe, Share, StepBatch, TrainingJob, TrainingOutcome, epochs_from
+from regard.training.recipe import Evaluation, Recipe, Share, StepBatch, TrainingOutcome, TrainingRun, epochs_from
 from regard.training.recipes.translation.config import (
     DEFAULT_VOCAB_SIZE,
     TranslationConfig,
@@ -97,7 +97,7 @@ class TranslationReport(RunReport):
         return ["epoch", *names], rows
 
 
-class TranslationRecipe(Recipe, TrainingJob):
+class TranslatorRecipe(Recipe, TrainingRun):
     """Trains a translator on `train`, selects by BLEU on `dev`, and translates `test` once at the end."""
 
     kind = "translation"
@@ -240,7 +240,7 @@ def train_translator(
 
     `test` is translated once at the end and saved beside the model as test.tsv. `options` are those of `run`.
     """
-    recipe = TranslationRecipe(train, dev, config or TranslationConfig.read(), test=test)
+    recipe = TranslatorRecipe(train, dev, config or TranslationConfig.read(), test=test)
     return run(recipe, output, **options)
 
 

@@ -1,0 +1,211 @@
+"""Builds the corpus of a pretraining run: a tokenizer, given or trained on the text, and the text as token shards.
+
+`regard pretrain` builds corpora in its output folder, and `regard corpus build` one in a folder of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from regard.checkpoints.files import checksums
+from regard.checkpoints.files import verify as verify_folder
+from regard.data.corpus import CorpusProgress, CorpusReport, corpus_events, read_documents
+from regard.data.corpus.build import SHARD_BYTES
+from regard.data.corpus.documents import find_sources
+from regard.data.corpus.folder import ORIGIN, VOCABULARY, OtherCorpus, refuse_foreign_files
+from regard.data.corpus.upload import check_address, upload_corpus
+from regard.data.corpus.vocabulary import SizeError
+from regard.errors import InputError
+from regard.events import Event, Note, Progress, map_events
+from regard.files.checksums import Verify
+from regard.files.disk import replace_folder
+from regard.files.json_files import json_bytes, read_checked_json, with_checksum
+from regard.files.storage import file_identity
+from regard.models.family import describe_family
+from regard.render.result import Result
+from regard.text import Tokenizer
+from regard.training.events import Events
+from regard.training.recipes.pretraining.config import DEFAULT_VOCAB_SIZE, PretrainingConfig
+from regard.training.recipes.pretraining.objectives import objective_class
+from regard.wording import count_of
+
+
+class CorpusResult(Result):
+    """A finished corpus: its folder and what is in it. `seconds` are those of this run, in which `resumed` documents
+    were already there."""
+
+    output: str
+    documents: int
+    sentences: int
+    tokens: int
+    bytes: int
+    shards: int
+    vocabulary: int
+    uploaded: str | None
+    seconds: float
+    resumed: int = Field(0, exclude=True)
+
+    def to_text(self) -> str:
+        where = f"{self.output} and {self.uploaded}" if self.uploaded else self.output
+        return (
+            f"{where}: {count_of(self.documents, 'document')}, {self.tokens:,} tokens in "
+            f"{count_of(self.shards, 'shard')}, a vocabulary of {self.vocabulary:,}"
+        )
+
+
+def build(
+    config: PretrainingConfig,
+    sources: Sequence[str],
+    output: Path,
+    *,
+    key: str = "text",
+    shard_bytes: int = SHARD_BYTES,
+    workers: int = 1,
+    restart: bool = False,
+    verify: Verify = "auto",
+    upload: str | None = None,
+) -> Events[CorpusResult]:
+    """Build a corpus that can be opened with `Corpus.open`; see `corpus_events`. `upload`: where to copy it to."""
+    if upload is not None:
+        check_address(upload)
+    refuse_foreign_files(output)
+    tokenizer = yield from find_tokenizer(config, sources, output / VOCABULARY, key=key)
+    try:
+        report = yield from encode(
+            sources,
+            output,
+            tokenizer,
+            key=key,
+            shard_bytes=shard_bytes,
+            workers=workers,
+            restart=restart,
+            verify=verify,
+        )
+    except OtherCorpus as error:
+        raise InputError(f"{error.reason}. Choose another --output, or delete that corpus with --restart") from None
+    yield from describe(report)
+    if upload is not None:
+        yield from upload_corpus(output, upload)
+    counts = report.counts
+    return CorpusResult(
+        output=str(output),
+        documents=counts.documents,
+        sentences=counts.sentences,
+        tokens=counts.tokens,
+        bytes=counts.bytes,
+        shards=report.shards,
+        vocabulary=report.vocabulary,
+        uploaded=upload,
+        seconds=report.seconds,
+        resumed=report.resumed.documents,
+    )
+
+
+def encode(
+    sources: Sequence[str], folder: Path, tokenizer: Tokenizer, *, verify: Verify, **options: Any
+) -> Events[CorpusReport]:
+    """Encode text as shards, with the events of a run; `options` are those of `corpus_events`."""
+
+    def event(found: CorpusProgress | Note) -> Event:
+        if isinstance(found, Note):
+            return Note(message=f"{found.message}; it is built again from the text")
+        done, total = found.done - found.resumed, found.documents - found.resumed
+        return Progress(stage="encoding", done=done, total=total, unit="documents")
+
+    events = corpus_events(sources, folder, tokenizer=tokenizer, verify=verify, **options)
+    return (yield from map_events(events, event))
+
+
+def find_tokenizer(
+    config: PretrainingConfig, sources: Sequence[str], folder: Path, *, key: str = "text"
+) -> Events[Tokenizer]:
+    """The tokenizer of the settings, or one that is trained on the text and kept in `folder`.
+
+    Raises InputError if it lacks tokens that the model family needs.
+    """
+    tokenizer = yield from _open_or_train(config, sources, folder, key)
+    check_special_tokens(tokenizer, config)
+    return tokenizer
+
+
+def _open_or_train(config: PretrainingConfig, sources: Sequence[str], folder: Path, key: str) -> Events[Tokenizer]:
+    settings = config.vocabulary
+    if settings.path:
+        path = Path(settings.path)
+        return Tokenizer.open(path.parent if path.is_file() else path)
+    origin, size = _origin(config, sources, key), settings.vocab_size or DEFAULT_VOCAB_SIZE
+    if (folder / ORIGIN).is_file():
+        try:
+            before: dict[str, Any] = read_checked_json(folder / ORIGIN)
+            verify_folder(folder)
+            if before == origin:
+                tokenizer = Tokenizer.open(folder)
+                if tokenizer.size == size or not settings.exact:
+                    return tokenizer
+        except InputError as error:
+            yield Note(message=f"{error}; the vocabulary is trained again")
+    texts = (paragraph for document in read_documents(sources, key=key) for paragraph in document.paragraphs)
+    first = next(texts, None)
+    if first is None:
+        raise InputError(f"the corpus is empty: there is no text in {', '.join(sources)}")
+    yield Note(
+        message=f"training a {settings.kind} vocabulary of {'' if settings.exact else 'at most '}{size:,} entries"
+    )
+    try:
+        tokenizer = objective_class(config).train_tokenizer(
+            chain([first], texts),
+            kind=settings.kind,
+            size=size,
+            exact=settings.exact,
+            lowercase=settings.lowercase,
+            minimum=settings.min_frequency,
+            max_length=config.model.max_position_embeddings,
+        )
+    except SizeError as error:
+        raise InputError(f"{error}: --set vocabulary.vocab_size={error.size}") from None
+    if tokenizer.size < size:
+        yield Note(message=f"the vocabulary has {tokenizer.size:,} entries: the text supports no more")
+    with replace_folder(folder) as staging:
+        tokenizer.save(staging)
+        (staging / ORIGIN).write_bytes(json_bytes(with_checksum(origin)))
+        for name, data in checksums(tokenizer.files()).items():
+            (staging / name).write_bytes(data)
+    return tokenizer
+
+
+def _origin(config: PretrainingConfig, sources: Sequence[str], key: str) -> dict[str, Any]:
+    """Everything the vocabulary depends on; of files size and time, so at worst it is trained again."""
+    states = [(str(path), file_identity(path)) for path in find_sources(sources).files]
+    return ({"key": key} if key != "text" else {}) | {
+        "settings": config.vocabulary.model_dump(exclude={"exact"}),  # which changes no vocabulary
+        "sentinels": config.recipe.objective == "span-corruption",
+        "positions": config.model.max_position_embeddings,
+        "sources": [[name, state.size, state.version] for name, state in states],
+    }
+
+
+def check_special_tokens(tokenizer: Tokenizer, config: PretrainingConfig) -> None:
+    """Raise InputError if a tokenizer lacks tokens that the model family needs."""
+    missing = objective_class(config).missing_tokens(tokenizer)
+    if missing:
+        raise InputError(
+            f"this tokenizer has no token for {', '.join(missing)}, which "
+            f"{describe_family(config.model.family)} needs; "
+            "use another, or leave vocabulary.path empty to train one"
+        )
+
+
+def describe(report: CorpusReport) -> Iterator[Note]:
+    """What is in a corpus, and what may be wrong with it, as notes."""
+    counts = report.counts
+    message = (
+        f"corpus: {counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens "
+        f"({counts.bytes / 1e6:,.1f} MB of text)"
+    )
+    for line in (message, *report.notes):
+        yield Note(message=line)
