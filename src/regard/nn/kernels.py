@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from regard.nn.fast.fused_kernels import fused_linear_gelu as fused_linear_gelu
     from regard.nn.fast.fused_kernels import fused_mean_pool as fused_mean_pool
     from regard.nn.fast.fused_kernels import fused_packed_attention as fused_packed_attention
-    from regard.nn.fast.short_attention import short_attention as short_attention
 else:
     try:
         from regard.nn.fast.fused_kernels import (
@@ -27,14 +26,13 @@ else:
             fused_mean_pool,
             fused_packed_attention,
         )
-        from regard.nn.fast.short_attention import short_attention
     except ImportError:
 
         def _does_not_apply(*arguments: object, **options: object) -> Tensor | None:
             return None
 
         fused_add_norm = fused_linear_gelu = fused_mean_pool = _does_not_apply
-        fused_packed_attention = short_attention = _does_not_apply
+        fused_packed_attention = _does_not_apply
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -100,17 +98,13 @@ def packed_attention(
 ) -> Tensor | None:
     """Return the weighted averages (N, H, D) within each sequence from one kernel; None if no kernel does it."""
     heads = query.shape[1]
-    unlimited = window is None or layout.max_length <= window + 1
-    if layout is keys and key.shape[1] == heads and unlimited:  # for short sequences, without gradients
-        mixed = None
-        if query.is_cuda:
-            mixed = fused_packed_attention(query, key, value, layout, scale=scale, causal=causal)
-        elif not causal:
-            mixed = short_attention(query, key, value, layout, scale=scale)
-        if mixed is not None:
-            return mixed
     if not (query.is_cuda and query.dtype in HALF):
         return None
+    unlimited = window is None or layout.max_length <= window + 1
+    if layout is keys and key.shape[1] == heads and unlimited:  # for short sequences, without gradients
+        mixed = fused_packed_attention(query, key, value, layout, scale=scale, causal=causal)
+        if mixed is not None:
+            return mixed
     inputs = (query, repeat_heads(key, heads), repeat_heads(value, heads), layout.starts, keys.starts)
     limits = layout.max_length, keys.max_length
     if dropout:  # `varlen_attn` calls this op without dropout

@@ -93,7 +93,7 @@ def wrapped_lines(text: str) -> set[int]:
     within a line, or a line begins in lower case.
     """
     found: set[int] = set()
-    for paragraph in re.finditer(r"(?:[^\n]*\S[^\n]*(?:\n|\Z)){3,}", text):
+    for paragraph in re.finditer(r"(?:[^\S\n]*\S[^\n]*(?:\n|\Z)){3,}", text):
         lines, start = paragraph[0].splitlines(), paragraph.start()
         bare = [line.strip() for line in lines]
         width = max(map(len, bare))

@@ -1,4 +1,7 @@
-"""Weight matrices that stay in 8 bits in memory: `Int8Weight` is a tensor with one scale per row.
+"""Products of 8-bit numbers on a CPU, and `Int8Weight`: a matrix that stays in 8 bits in memory.
+
+For all families: SmolLM2-135M decodes a token in 12.5 to 13.5 ms instead of 35 (docs/performance.md, 2026-11-17), and
+copies of encoders embed about twice as many texts as in float32 (`inference_layers`).
 
 `F.linear` with it computes products of 8-bit numbers on a CPU, `F.embedding` converts the rows it looks up, and every
 other operation sees float32 values. `quantize_weights` replaces the matrices of a model; its modules stay the same, so

@@ -1,4 +1,6 @@
-"""The Triton kernels of `single_row`: norm with matrix-vector product, attention of one query, token embedding.
+"""The Triton kernels of `single_row`, which says what they buy.
+
+Norm with matrix-vector product, attention of one query, token embedding.
 
 Import this module only where the kernels are used, since Triton may be missing. Names in capitals are compile-time
 constants. Sums are accumulated in float32 and rounded where a module would return them.

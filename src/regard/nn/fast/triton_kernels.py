@@ -1,4 +1,4 @@
-"""The Triton kernels behind `fused_kernels`; importing this module needs Triton."""
+"""The Triton kernels behind `fused_kernels`, which says what they buy; importing this module needs Triton."""
 
 import triton  # type: ignore[import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
