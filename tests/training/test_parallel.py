@@ -96,6 +96,6 @@ def test_training_in_one_process_only(monkeypatch: pytest.MonkeyPatch, tmp_path:
     rows = TextRows((["a film", "a day"], ["the film", "the day"]))
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(InputError, match="embedding runs in one process, and torchrun started 3: .*its batch"):
+    with pytest.raises(InputError, match=r"embedding runs in one process, and torchrun started 3: .*its batch"):
         drain(train_embedder(rows, output=tmp_path / "run", device="cpu"))
     assert not (tmp_path / "run").exists()
