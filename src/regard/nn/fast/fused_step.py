@@ -1,9 +1,9 @@
 """One decoding step of a whole stack without module calls; beams share the keys and values of their source.
 
-For all families of `fused_layer` that decode. Two users: decoding on a CPU, where the rest of a step is reading
-weights (GPT-2 small, eight rows: 1.16 times, one row: 1.09 times; benchmarks/fast_paths.py, 2026-11-19), and the steps
-that a GPU records as CUDA graphs. The result equals that of the stack up to rounding. Hooks and recordings are
-bypassed, so check `supports_fused_step` first.
+For all families of `fused_layer` that decode. Two users: the steps that a GPU records as CUDA graphs, which are its
+reason, and decoding on a CPU, where it gains for small models only (8 layers of 512: 1.13 times; GPT-2 small: 0.98 to
+1.16 times in three runs, since most of a step is reading weights; `benchmarks.fast_paths`, 2026-11-19). The result
+equals that of the stack up to rounding. Hooks and recordings are bypassed, so check `supports_fused_step` first.
 """
 
 from __future__ import annotations

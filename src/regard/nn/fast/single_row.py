@@ -1,8 +1,8 @@
 """A decoding step for a single row on a GPU in five Triton kernels per layer, since kernel launches dominate it.
 
 For families with a pre-norm stack of layer norms and no gate, such as GPT-2: GPT-2 small in bf16 on an H200, with CUDA
-graphs, generates 3,531 tokens/s; single steps of transformers reach 149 (benchmarks/results/generate-cuda.json,
-2026-11-15). A layer is four `_Product`s around one `attend`, as in `fused_layer`: a gate would be an activation of two
+graphs, generates 2.23 times as fast as with the recorded `fused_step` (benchmarks/results/fast_paths-cuda.json,
+2026-11-19). A layer is four `_Product`s around one `attend`, as in `fused_layer`: a gate would be an activation of two
 halves of `inner`, and grouped queries an argument of `attend`.
 
 The static cache keeps keys and values at fixed addresses. `supports_single_row` also checks that Triton is installed
