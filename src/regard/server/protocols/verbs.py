@@ -123,7 +123,7 @@ class VerbRoutes:
         field = fields[0]
         default = verb.request.model_fields[field].default
         many = isinstance(default, list | tuple)
-        if self.models.options.local and default:
+        if self.models.options.local and (many or isinstance(default, str)):
             return self.models.named(default[0] if many else default), given
         if isinstance(default, str) and default in paths:
             return default, given
