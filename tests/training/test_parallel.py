@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 from regard.errors import InputError
+from regard.events import drain
 from regard.models import Bert, BertConfig
 from regard.training import parallel
 from regard.training.parallel import blank_copy, choose_parallel, device_memory, training_bytes
+from regard.training.recipes.embedding.data import TextRows
+from regard.training.recipes.embedding.recipe import train_embedder
 from regard.training.settings import Parallel
-from regard.training.world import World, refuse_several_processes
+from regard.training.world import World
 
 CPU = torch.device("cpu")
 TWO = World(0, 2, 0)
@@ -87,9 +92,10 @@ def test_a_blank_copy_has_no_memory_and_keeps_ties() -> None:
     assert torch.equal(blank.eval()(ids), model.eval()(ids))
 
 
-def test_training_in_one_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse_several_processes("regard distill")
+def test_training_in_one_process_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rows = TextRows((["a film", "a day"], ["the film", "the day"]))
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(InputError, match="regard distill runs in one process, and torchrun started 3"):
-        refuse_several_processes("regard distill")
+    with pytest.raises(InputError, match=r"embedding runs in one process, and torchrun started 3: .*its batch"):
+        drain(train_embedder(rows, output=tmp_path / "run", device="cpu"))
+    assert not (tmp_path / "run").exists()

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from regard.errors import InputError, RegardError
+from regard.errors import RegardError
 from regard.training.rendezvous import open_store
 
 TIMEOUT = timedelta(minutes=10)  # of a step: a process that hangs ends the run after that
@@ -158,12 +158,6 @@ def join_world() -> Iterator[World]:
 def num_processes() -> int:
     """The number of processes that `torchrun` started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
-
-
-def refuse_several_processes(verb: str) -> None:
-    """InputError under `torchrun` with several processes, for training that one process does."""
-    if (count := num_processes()) > 1:
-        raise InputError(f"{verb} runs in one process, and torchrun started {count}; run it without torchrun")
 
 
 def _to_bytes(value: Any) -> Tensor:
