@@ -220,6 +220,13 @@ def test_a_deleted_model_folder_is_an_error_and_not_a_crash(
     assert send_request(address, "/v1/look/view", {"model": str(stays), "text": "a"})[0] == 200
 
 
+def test_a_verb_without_a_model_chooses_its_own_or_names_what_is_missing(tiny: str) -> None:
+    status, answer, _ = send_request(tiny, "/v1/predict/view", {"source": "a"})
+    assert status == 422 and "model" in answer["error"]
+    status, answer, _ = send_request(tiny, "/v1/search/view", {"source": "a film\na day", "query": ["film"]})
+    assert status == 200 and "regard-embed" in answer["cli"] + str(answer)
+
+
 def test_an_unknown_action_gets_a_suggestion(tiny: str) -> None:
     status, answer, _ = send_request(tiny, "/api/trainin", {})
     assert status == 404 and "did you mean 'train" in answer["error"]

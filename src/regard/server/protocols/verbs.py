@@ -123,8 +123,9 @@ class VerbRoutes:
         field = fields[0]
         default = verb.request.model_fields[field].default
         many = isinstance(default, list | tuple)
-        if self.models.options.local and default:
-            return self.models.named(default[0] if many else default), given
+        if self.models.options.local:  # without a default, the verb chooses itself or refuses the request
+            first = default[0] if many else default
+            return self.models.named(first) if isinstance(first, str) else None, given
         if isinstance(default, str) and default in paths:
             return default, given
         if len(paths) != 1:
