@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from benchmarks.timing import save_results
 from regard.models.family import build, get_family
+from regard.training.distributed.parallel import ShardedModel, blank_copy
+from regard.training.distributed.shards import local_part
+from regard.training.distributed.world import World
 from regard.training.optimizer import OptimizerName, build_optimizers
-from regard.training.parallel import ShardedModel, blank_copy
-from regard.training.shards import local_part
-from regard.training.world import World
 
 OPTIMIZERS: tuple[OptimizerName, ...] = ("adamw", "muon")
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}

@@ -23,9 +23,9 @@ from regard.nn.fast.int8_weights import supports_int8
 from regard.nn.fast.packed_linear import supports_packing
 from regard.nn.layer import Layer, layers_of
 from regard.nn.stack import Stack
+from regard.training.distributed.parallel import ShardedModel, blank_copy, choose_parallel
+from regard.training.distributed.world import World
 from regard.training.loop import enable_gradient_checkpointing
-from regard.training.parallel import ShardedModel, blank_copy, choose_parallel
-from regard.training.world import World
 
 CPU = torch.device("cpu")
 SIZES: dict[str, Any] = {

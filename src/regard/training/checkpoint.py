@@ -1,9 +1,10 @@
 """Checkpoints of a run: a folder of folders `step-000001200`, each of them written whole and checked when it is read.
 
 A checkpoint is a folder of safetensors and JSON with their SHA-256. One process at a time writes to a folder, which the
-caller ensures, or all processes of a run together, each its shards: see `regard.training.stored_tensors`. `capture` and
-`restore` convert the state of a run between two steps, so that a resumed run continues bit for bit: the model, the
-optimizers and PyTorch's random states, without gradients. Owners of other random generators save them themselves.
+caller ensures, or all processes of a run together, each its shards: see `regard.training.distributed.stored_tensors`.
+`capture` and `restore` convert the state of a run between two steps, so that a resumed run continues bit for bit: the
+model, the optimizers and PyTorch's random states, without gradients. Owners of other random generators save them
+themselves.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from regard.errors import InputError, RegardError
 from regard.files.checksums import CHECKSUMS, written_files
 from regard.files.disk import COMMITTED, TEMPORARY, finish_save, replace_folder
 from regard.files.json_files import json_bytes, read_json
-from regard.training.shards import local_part, local_rows
-from regard.training.stored_tensors import (
+from regard.training.distributed.shards import local_part, local_rows
+from regard.training.distributed.stored_tensors import (
     SHARDS,
     StoredTensor,
     read_rows,
@@ -38,7 +39,7 @@ from regard.training.stored_tensors import (
     shard_name,
     write_shard,
 )
-from regard.training.world import World
+from regard.training.distributed.world import World
 
 RANDOM = "random.cpu"
 RANDOM_CUDA = re.compile(r"random\.cuda\.(\d+)", re.ASCII)

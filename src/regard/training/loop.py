@@ -21,8 +21,8 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.errors import InputError
 from regard.nn.layer import layers_of
+from regard.training.distributed.shards import is_sharded, local_part, total_norm
 from regard.training.optimizer import set_learning_rate
-from regard.training.shards import is_sharded, local_part, total_norm
 
 Inputs = Mapping[str, Tensor]
 RunProgress = Callable[[int], float]  # the progress of a run, 0 to 1, before a step

@@ -18,7 +18,7 @@ from regard.errors import InputError, check_choice
 from regard.nn.attention import FusedProjection
 from regard.nn.block import FeedForward
 from regard.nn.stack import Stack
-from regard.training.shards import WholeMatrices, is_sharded, local_part
+from regard.training.distributed.shards import WholeMatrices, is_sharded, local_part
 
 OptimizerName = Literal["adamw", "muon"]
 

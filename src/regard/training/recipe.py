@@ -22,11 +22,11 @@ from regard.training.settings import RunSection, TrainingSection
 
 if TYPE_CHECKING:
     from regard.settings import SettingsFile
+    from regard.training.distributed.world import World
     from regard.training.run import Session
     from regard.training.run_folder import RunReport
     from regard.training.speed import Speed
     from regard.training.trainer import Trainer
-    from regard.training.world import World
 
 T = TypeVar("T")
 Scores = Mapping[str, Any]

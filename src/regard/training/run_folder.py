@@ -23,11 +23,10 @@ from regard.checkpoints.files import refuse_foreign_files, verify
 from regard.errors import InputError, RegardError
 from regard.events import Event, map_events
 from regard.files.disk import atomic_write, finish_save
-from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
-from regard.files.output_folder import (
+from regard.files.durable_folder import (
     LOCK,
-    MANIFEST,
-    OutputManifest,
+    RECORD,
+    FolderRecord,
     any_files,
     describe_changes,
     foreign_entries,
@@ -35,6 +34,7 @@ from regard.files.output_folder import (
     refuse_foreign_content,
     remove_files,
 )
+from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.render.result import Result
 from regard.settings import SettingsFile, check_saved_settings
 from regard.training.events import EventLog, Events, Finished
@@ -81,7 +81,7 @@ def create_folder(path: Path) -> bool:
 
 @contextmanager
 def discarded_unless(
-    is_begun: Callable[[], bool], path: Path, manifest: OutputManifest, *, created: bool
+    is_begun: Callable[[], bool], path: Path, manifest: FolderRecord, *, created: bool
 ) -> Iterator[None]:
     """If the body fails before there is anything to resume, delete the files of the manifest, which the run wrote.
 
@@ -92,7 +92,7 @@ def discarded_unless(
     except BaseException:
         if not is_begun() and remove_files(path, [*manifest.work, *manifest.files]):
             with suppress(OSError):
-                (path / MANIFEST).unlink(missing_ok=True)
+                (path / RECORD).unlink(missing_ok=True)
                 if created:
                     path.rmdir()
         raise
@@ -161,7 +161,7 @@ class RunFolder:
         self.run = json.loads(json.dumps(run))
         self.prepared = tuple(f"{work}/{name}" for name in prepared_files)
         entries = tuple(f"{work}/{name}" for name in work_files)
-        self.manifest = OutputManifest(kind, BEGINNING, (*self.prepared, *entries))
+        self.manifest = FolderRecord(kind, BEGINNING, (*self.prepared, *entries))
 
     def finished(self) -> dict[str, Any] | None:
         """The report of the same run, if it is finished."""
@@ -202,7 +202,7 @@ class RunFolder:
 
     def claim(self, *entries: str) -> None:
         """Write the manifest, with additional entries."""
-        before = OutputManifest.read(self.path, kind=self.manifest.kind)
+        before = FolderRecord.read(self.path, kind=self.manifest.kind)
         files, work = (*self.manifest.files, *entries), self.manifest.work
         if before is not None:  # with the entries of other settings
             files, work = (*before.files, *files), (*before.work, *work)
@@ -231,13 +231,13 @@ class RunFolder:
 
     def is_begun(self) -> bool:
         """Whether the folder holds anything to resume: a checkpoint, a result, or a run beside it."""
-        manifest = OutputManifest.read(self.path, kind=self.manifest.kind) or self.manifest
+        manifest = FolderRecord.read(self.path, kind=self.manifest.kind) or self.manifest
         return any_files(self.path, {*manifest.files, *manifest.work} - {*BEGINNING, *self.prepared})
 
     def _state(self, *, beside: Collection[str] = ()) -> State:
         """The state of the run in the folder; InputError if the folder holds something else."""
         finish_save(self.path)
-        manifest = OutputManifest.read(self.path, kind=self.manifest.kind)
+        manifest = FolderRecord.read(self.path, kind=self.manifest.kind)
         if manifest is not None:
             if manifest.finished:
                 return "finished"
@@ -265,6 +265,6 @@ class RunFolder:
 
     def _remove_work(self) -> None:
         """Delete the work folder of a finished run; only then the manifest stops listing it."""
-        manifest = OutputManifest.read(self.path)
+        manifest = FolderRecord.read(self.path)
         if manifest is not None and manifest.work and remove_files(self.path, manifest.work):
             replace(manifest, work=()).write(self.path)

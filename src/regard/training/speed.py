@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from regard.device import synchronize
-from regard.training.world import World
+from regard.training.distributed.world import World
 
 SECONDS = 3.0  # of the measurement
 SIDE = defaultdict(lambda: 8192, cpu=1024)  # of the matrices whose product measures the peak, by device

@@ -26,6 +26,9 @@ from regard.events import Note
 from regard.nn.layer import layers_of
 from regard.training.callbacks import Callbacks
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint, capture, copy_rows, restore
+from regard.training.distributed.parallel import ShardedModel, blank_copy, choose_parallel, replicate
+from regard.training.distributed.shards import local_part
+from regard.training.distributed.world import World
 from regard.training.events import (
     AverageEvaluated,
     CheckpointSaved,
@@ -46,13 +49,10 @@ from regard.training.loop import (
     train,
 )
 from regard.training.optimizer import build_optimizers
-from regard.training.parallel import ShardedModel, blank_copy, choose_parallel, replicate
 from regard.training.recipe import Capability, Recipe, Scores, Share, TrainingOutcome
 from regard.training.settings import learning_rate_factor, parse_budget, parse_interval
-from regard.training.shards import local_part
 from regard.training.speed import Speed, peak_flops, seconds_per_step
 from regard.training.stopping import Stop, stopping
-from regard.training.world import World
 
 LOG_EVERY = 1.0  # seconds
 COMPILING_STEPS = 3  # a CUDA graph is recorded in the second step and used in the third

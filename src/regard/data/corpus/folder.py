@@ -29,7 +29,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from regard.errors import InputError
 from regard.files.checksums import Verify, file_states, find_damage, sha256_of
 from regard.files.durable_folder import RECORD as DURABLE_RECORD
-from regard.files.durable_folder import DurableFolder, FolderRecord, OtherWork, describe_changes
+from regard.files.durable_folder import DurableFolder, FolderRecord, describe_changes
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.files.storage import Address, FileIdentity, is_remote, join, normalize
 from regard.text import Tokenizer
@@ -327,9 +327,6 @@ def shard_files(records: Iterable[ShardRecord]) -> dict[str, FileState]:
 def tokenizer_paths(manifest: CorpusManifest) -> dict[str, FileState]:
     """Return the size and SHA-256 of the tokenizer's files, by path in the corpus."""
     return {f"{TOKENIZER}/{name}": file for name, file in manifest.tokenizer_files.items()}
-
-
-OtherCorpus = OtherWork
 
 
 def corpus_folder(folder: Path) -> DurableFolder:

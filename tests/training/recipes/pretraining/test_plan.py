@@ -10,11 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.models import T5, Bert, BertConfig, Gpt, GptConfig, T5Config
 from regard.training import speed
+from regard.training.distributed.world import World
 from regard.training.recipes.pretraining.config import PretrainingConfig
 from regard.training.recipes.pretraining.objectives import objective_class
 from regard.training.recipes.pretraining.span_corruption import SpanSizes
 from regard.training.speed import peak_flops, seconds_per_step
-from regard.training.world import World
 from tests.training.recipes.pretraining.runs import config
 
 CPU = torch.device("cpu")

@@ -32,6 +32,7 @@ from regard.nn.masks import MAX_SEQUENCES
 from regard.render.result import Table
 from regard.tasks.metrics import value_scores
 from regard.text import Tokenizer
+from regard.training.distributed.world import World
 from regard.training.events import Events, Finished, describe_scores
 from regard.training.optimizer import default_learning_rate
 from regard.training.recipe import (
@@ -57,7 +58,6 @@ from regard.training.recipes.embedding.data import (
 from regard.training.recipes.embedding.objective import EmbeddingObjective, teacher_vectors
 from regard.training.run import Session, run, started
 from regard.training.run_folder import REPORT, RunReport
-from regard.training.world import World
 from regard.wording import count_of, duration
 
 TARGETS = "targets.npy"

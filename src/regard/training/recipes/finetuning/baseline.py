@@ -32,6 +32,7 @@ from regard.models.family import can
 from regard.tasks.fine_tuned_model import FineTunedModel, predict
 from regard.tasks.inputs import VectorSettings
 from regard.tasks.task import LossFunction, Prediction, Task
+from regard.training.distributed.world import World
 from regard.training.events import Events, Interrupted, StepFinished
 from regard.training.recipes.finetuning.config import FineTuningConfig
 from regard.training.recipes.finetuning.linear_head import (
@@ -45,7 +46,6 @@ from regard.training.recipes.finetuning.model_factory import ModelFactory
 from regard.training.recipes.finetuning.recipe import FineTuningRecipe
 from regard.training.recipes.finetuning.report import BaselineResult, Scores, SeedResult
 from regard.training.trainer import Trainer
-from regard.training.world import World
 
 FEW_ROWS = 1000  # labeled rows up to which models are compared by cross-validation, and start from regard-embed
 FEW_DEV = 100  # dev examples from which on their scores decide

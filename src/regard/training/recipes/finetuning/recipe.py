@@ -17,6 +17,7 @@ from regard.nn.block import FeedForward
 from regard.nn.stack import Stack
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import LossFunction, Task, TaskInput
+from regard.training.distributed.world import num_processes
 from regard.training.layer_schedule import LayerSchedule, parameter_levels
 from regard.training.loop import AdversarialPerturbation
 from regard.training.optimizer import default_learning_rate, head_learning_rate
@@ -24,7 +25,6 @@ from regard.training.recipe import Evaluation, Recipe, Share, StepBatch, epochs_
 from regard.training.recipes.finetuning.config import FineTuningConfig
 from regard.training.recipes.finetuning.graphs import GraphedModel
 from regard.training.recipes.finetuning.model_factory import TaskModel, TaskObjective
-from regard.training.world import num_processes
 
 
 class FineTuningRecipe(Recipe):

@@ -31,8 +31,8 @@ from regard.data.readers import ExampleSet, TableOptions
 from regard.errors import InputError
 from regard.events import Event, Note, map_events
 from regard.files.disk import atomic_write
+from regard.files.durable_folder import remove_files
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
-from regard.files.output_folder import remove_files
 from regard.known import DEFAULT_EMBEDDING_MODEL, MULTILINGUAL
 from regard.models.family import can, describe_model
 from regard.tasks.fine_tuned_model import FineTunedModel, calibrate, load_fine_tuned, save_fine_tuned, score
@@ -41,6 +41,7 @@ from regard.tasks.inputs import InputBuilder
 from regard.tasks.registry import DataSource, check_labels, get_task, read_examples
 from regard.tasks.task import LossFunction
 from regard.training.callbacks import Callback, Callbacks
+from regard.training.distributed.world import World
 from regard.training.doctor import examine_data, problems
 from regard.training.doctor.data import classes, texts_of
 from regard.training.events import Evaluated, Events, Finished, ThresholdChosen, TrainingEvent
@@ -55,7 +56,6 @@ from regard.training.run import Session, joined, run, run_folder, run_opened
 from regard.training.run_folder import REPORT, RunFolder
 from regard.training.tensorboard import TensorBoardLog
 from regard.training.trainer import Trainer
-from regard.training.world import World
 
 DEFAULT_SPLIT = "90/10"
 

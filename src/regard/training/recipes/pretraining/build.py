@@ -7,7 +7,7 @@ from typing import Any
 
 from regard.checkpoints import loading
 from regard.errors import InputError
-from regard.files.output_folder import describe_changes
+from regard.files.durable_folder import describe_changes
 from regard.models.family import build, describe_family, family_name, pretrainable_families
 from regard.text import Tokenizer
 from regard.training.recipes.pretraining.config import PretrainingConfig

@@ -17,13 +17,14 @@ from regard.checkpoints.files import verify as verify_folder
 from regard.data.corpus import CorpusProgress, CorpusReport, corpus_events, read_documents
 from regard.data.corpus.build import SHARD_BYTES
 from regard.data.corpus.documents import find_sources
-from regard.data.corpus.folder import ORIGIN, VOCABULARY, OtherCorpus, refuse_foreign_files
+from regard.data.corpus.folder import ORIGIN, VOCABULARY, refuse_foreign_files
 from regard.data.corpus.upload import check_address, upload_corpus
 from regard.data.corpus.vocabulary import SizeError
 from regard.errors import InputError
 from regard.events import Event, Note, Progress, map_events
 from regard.files.checksums import Verify
 from regard.files.disk import replace_folder
+from regard.files.durable_folder import OtherWork
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.files.storage import file_identity
 from regard.models.family import describe_family
@@ -86,7 +87,7 @@ def build(
             restart=restart,
             verify=verify,
         )
-    except OtherCorpus as error:
+    except OtherWork as error:
         raise InputError(f"{error.reason}. Choose another --output, or delete that corpus with --restart") from None
     yield from describe(report)
     if upload is not None:

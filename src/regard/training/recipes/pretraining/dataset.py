@@ -8,12 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from regard.data.corpus import Corpus, CorpusReport
-from regard.data.corpus.folder import MANIFEST, VOCABULARY, OtherCorpus
+from regard.data.corpus.folder import MANIFEST, VOCABULARY
 from regard.data.corpus.shard_cache import CACHE_BYTES
 from regard.data.files import is_glob
 from regard.errors import InputError
 from regard.events import Note
 from regard.files.checksums import Verify
+from regard.files.durable_folder import OtherWork
 from regard.files.json_files import json_bytes
 from regard.files.storage import exists, join
 from regard.text import Tokenizer
@@ -62,7 +63,7 @@ def _encode(
 ) -> Events[CorpusReport]:
     try:
         return (yield from encode(sources, folder, tokenizer, verify=verify))
-    except OtherCorpus as error:
+    except OtherWork as error:
         if not rebuild:
             raise InputError(f"{error.reason}. Resume with the former text, or choose another --output") from None
         yield Note(message=f"{error.reason}; nothing was trained on it, so it is built again")

@@ -17,6 +17,7 @@ from regard.device import autocast_dtype
 from regard.errors import InputError
 from regard.models.family import can
 from regard.render.result import Result, Table
+from regard.training.distributed.world import World
 from regard.training.events import Events, Finished, PretrainingPlan, describe_scores
 from regard.training.loop import derive_seed
 from regard.training.recipe import Capability, Evaluation, Recipe, Scores, Share, StepBatch
@@ -28,7 +29,6 @@ from regard.training.recipes.pretraining.plan import expected_loss
 from regard.training.settings import parse_budget
 from regard.training.speed import Speed
 from regard.training.trainer import Trainer
-from regard.training.world import World
 from regard.wording import duration
 
 CHECKPOINTS = "checkpoints"

@@ -29,15 +29,16 @@ from regard.errors import InputError
 from regard.events import Note, drain
 from regard.files.checksums import Verify, written_files
 from regard.files.disk import atomic_write, finish_save
-from regard.files.output_folder import (
+from regard.files.durable_folder import (
     LOCK,
-    OutputManifest,
+    FolderRecord,
     any_files,
     lock_folder,
     refuse_foreign_content,
 )
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.checkpoint import Checkpoints
+from regard.training.distributed.world import join_world
 from regard.training.events import Events
 from regard.training.recipes.pretraining.config import PretrainingConfig
 from regard.training.recipes.pretraining.dataset import (
@@ -64,9 +65,8 @@ from regard.training.run_folder import (
     saved_config,
 )
 from regard.training.tensorboard import TensorBoardLog
-from regard.training.world import join_world
 
-FILES = OutputManifest(
+FILES = FolderRecord(
     "pretraining run",
     (
         LOCK,
@@ -142,7 +142,7 @@ def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> bool:
     Returns whether the folder was created.
     """
     finish_save(output)
-    if OutputManifest.read(output, kind=FILES.kind) is None:
+    if FolderRecord.read(output, kind=FILES.kind) is None:
         if (output / MODEL).exists():
             raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
         refuse_foreign_content(output)

@@ -36,6 +36,7 @@ from regard.models.family import build, translation_families
 from regard.render.result import Table
 from regard.text.language import LanguageProfile
 from regard.text.tokenizer import TOKENIZER_FILES
+from regard.training.distributed.world import World
 from regard.training.events import Events, Finished
 from regard.training.learning_curve import curve_lines
 from regard.training.recipe import Evaluation, Recipe, Share, StepBatch, TrainingOutcome, TrainingRun, epochs_from
@@ -54,7 +55,6 @@ from regard.training.recipes.translation.objective import (
 )
 from regard.training.run import Session, run, started
 from regard.training.run_folder import REPORT, RunReport
-from regard.training.world import World
 from regard.wording import count_of, duration
 
 SUBWORDS, TEST = "subwords", "test.tsv"

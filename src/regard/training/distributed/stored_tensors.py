@@ -20,7 +20,7 @@ from regard.checkpoints.files import read_tensor_file, read_tensors, verify, wri
 from regard.errors import InputError
 from regard.files.checksums import CHECKSUMS, written_files
 from regard.files.json_files import json_bytes, read_json
-from regard.training.shards import first_rows, is_sharded, local_part
+from regard.training.distributed.shards import first_rows, is_sharded, local_part
 
 SHARDS = "shards.json"
 INDEX_BYTES = 64_000_000

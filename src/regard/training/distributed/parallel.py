@@ -16,10 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import InputError
 from regard.nn.layer import layers_of
+from regard.training.distributed.shards import gather_whole
+from regard.training.distributed.world import World
 from regard.training.optimizer import OptimizerName, state_tensors
 from regard.training.settings import Parallel
-from regard.training.shards import gather_whole
-from regard.training.world import World
 
 ROOM = 0.6  # share of the memory for parameters, gradients and optimizer states; the rest is for activations
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from regard.training.world import World, join_world
+from regard.training.distributed.world import World, join_world
 
 PROGRAM = """
 import json, os, sys, time
 os.environ |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[1]}
 import torch
-from regard.training.world import join_world
+from regard.training.distributed.world import join_world
 
 child = os.fork()
 rank = 1 if child == 0 else 0

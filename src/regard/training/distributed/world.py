@@ -16,7 +16,7 @@ import torch.distributed as distributed
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.training.rendezvous import open_store
+from regard.training.distributed.rendezvous import open_store
 
 TIMEOUT = timedelta(minutes=10)  # of a step: a process that hangs ends the run after that
 PATIENCE = timedelta(days=1)  # the main process may prepare text or evaluate for hours while the others wait

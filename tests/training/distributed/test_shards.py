@@ -15,9 +15,9 @@ import torch
 from regard.errors import InputError
 from regard.files.json_files import json_bytes
 from regard.training.checkpoint import Checkpoints
-from regard.training.shards import first_rows, is_sharded, local_part, local_rows
-from regard.training.stored_tensors import StoredTensor, read_rows, read_stored
-from tests.training.test_world import free_port
+from regard.training.distributed.shards import first_rows, is_sharded, local_part, local_rows
+from regard.training.distributed.stored_tensors import StoredTensor, read_rows, read_stored
+from tests.training.distributed.test_world import free_port
 
 PROGRAM = """
 import os, sys
@@ -29,8 +29,8 @@ from torch.distributed.fsdp import fully_shard
 from regard.training.checkpoint import Checkpoints, capture
 from regard.training.loop import AdversarialPerturbation, clip_gradients
 from regard.training.optimizer import Muon
-from regard.training.shards import WholeMatrices, gather_whole, local_part, local_rows, total_norm
-from regard.training.world import join_world
+from regard.training.distributed.shards import WholeMatrices, gather_whole, local_part, local_rows, total_norm
+from regard.training.distributed.world import join_world
 
 children = []
 rank = 0

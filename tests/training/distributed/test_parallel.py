@@ -11,12 +11,12 @@ from torch import nn
 from regard.errors import InputError
 from regard.events import drain
 from regard.models import Bert, BertConfig
-from regard.training import parallel
-from regard.training.parallel import blank_copy, choose_parallel, device_memory, training_bytes
+from regard.training.distributed import parallel
+from regard.training.distributed.parallel import blank_copy, choose_parallel, device_memory, training_bytes
+from regard.training.distributed.world import World
 from regard.training.recipes.embedding.data import TextRows
 from regard.training.recipes.embedding.recipe import train_embedder
 from regard.training.settings import Parallel
-from regard.training.world import World
 
 CPU = torch.device("cpu")
 TWO = World(0, 2, 0)
