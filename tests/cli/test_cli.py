@@ -109,7 +109,7 @@ def test_embedding_imports_what_it_needs(tmp_path: Path) -> None:
     assert output.is_file()
     assert "torch" in imported
     assert {name for name in imported if name.startswith("regard.verbs.")} == {
-        f"regard.verbs.{name}" for name in ("base", "bulk", "embed", "python", "reading", "tables")
+        f"regard.verbs.{name}" for name in ("base", "bulk", "embed", "python", "tables")
     }
     heavy = {
         "torch._dynamo",

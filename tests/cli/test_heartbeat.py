@@ -55,3 +55,15 @@ def test_no_report_if_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     commands.render_events(job(), heartbeat=False)
     assert threads == [before]
+
+
+def test_of_several_processes_the_main_one_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "HEARTBEAT", 0.01)
+    monkeypatch.setenv("RANK", "1")
+
+    def job() -> Generator[Event, None, Any]:
+        assert "heartbeat" not in [thread.name for thread in threading.enumerate()]
+        return "done"
+        yield
+
+    assert commands.render_events(job()) == "done"  # type: ignore[comparison-overlap]

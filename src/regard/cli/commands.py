@@ -24,7 +24,7 @@ from regard.errors import InputError
 from regard.escaping import escape_json
 from regard.events import Event, Progress, TextPiece
 from regard.files.file_input import parse_size, set_max_line
-from regard.verbs.base import GENERAL_GROUP, Device, Verb, cli_of, flag_of, holds_texts, negative_flag
+from regard.verbs.base import GENERAL_GROUP, Device, Verb, cli_of, flag_of, holds_texts, is_secondary, negative_flag
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -262,9 +262,11 @@ def render_events(
     """Run a verb to its end, showing its events in the terminal, and return its result.
 
     Progress is a bar, transient events are a status line, other events are lines of their own. Ctrl-C outside the verb
-    is raised inside it, as if it had happened there. With `heartbeat`, something is printed every ten seconds.
+    is raised inside it, as if it had happened there. With `heartbeat`, something is printed every ten seconds,
+    by the main one of several processes that train together.
     """
-    with closing(events), _event_display(on_text) as show, Heartbeat() if heartbeat else nullcontext() as beat:
+    beats = Heartbeat() if heartbeat and not is_secondary() else nullcontext()
+    with closing(events), _event_display(on_text) as show, beats as beat:
         advance: Callable[[], Event] = partial(next, events)
         while True:
             try:

@@ -79,6 +79,11 @@ class _ModelMarker:
 ModelName = Annotated[str, _ModelMarker()]
 
 
+def is_secondary() -> bool:
+    """Whether another process of the same run prints the result: `torchrun` numbers its processes."""
+    return os.environ.get("RANK", "0") != "0"
+
+
 class TextsMarker:
     """Marks fields that hold texts, or name the file that holds them."""
 

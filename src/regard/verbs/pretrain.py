@@ -7,8 +7,8 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event, Note
-from regard.verbs.base import RUN_GROUP, Models, argument, option, verb
-from regard.verbs.train import RunRequest, Settings, is_secondary, settings_option
+from regard.verbs.base import RUN_GROUP, Models, argument, is_secondary, option, verb
+from regard.verbs.train import RunRequest, Settings, settings_option
 
 if TYPE_CHECKING:
     from regard.training.recipes.pretraining.config import PretrainingConfig

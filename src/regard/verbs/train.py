@@ -11,7 +11,18 @@ from pydantic import BeforeValidator
 
 from regard.errors import InputError
 from regard.events import Event
-from regard.verbs.base import GENERAL_GROUP, RUN_GROUP, Device, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import (
+    GENERAL_GROUP,
+    RUN_GROUP,
+    Device,
+    Models,
+    Request,
+    argument,
+    is_secondary,
+    model_option,
+    option,
+    verb,
+)
 from regard.verbs.tables import TableRequest, table_options
 
 if TYPE_CHECKING:
@@ -211,8 +222,3 @@ def train(request: TrainRequest, models: Models) -> Generator[Event, None, FineT
     )
     result._quiet = is_secondary()
     return result
-
-
-def is_secondary() -> bool:
-    """Whether another process of the same run prints the result: `torchrun` numbers its processes."""
-    return os.environ.get("RANK", "0") != "0"
