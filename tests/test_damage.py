@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from regard.files.disk import COMMITTED
 from tests.inference.translation.conftest import SMALL as SMALL_TRANSLATOR
 from tests.inference.translation.conftest import sentences
 from tests.training.recipes.finetuning.conftest import reviews
@@ -216,17 +217,23 @@ class Trial:
         while (code_and_output := self.run())[0]:
             code, output = code_and_output
             assert code in (1, 2) and "Traceback" not in output, "damage must be an error message"
-            named = [path for path in damaged if str(path) in output]
+            # What a killed process had saved beside the folder's files, the next one has moved into their places.
+            named = {path: place for path in damaged for place in (moved(path), path) if str(place) in output}
             assert named, "the error must name a damaged file"
-            for path in named:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(damaged.pop(path))
-                self.story.append(f"put {path} back")
+            for path, place in named.items():
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(damaged.pop(path))
+                self.story.append(f"put {place} back")
             ended = "refused"
         result = self.scenario.result(self.folder)
         different = [name for name, content in self.undisturbed.result.items() if result[name] != content]
         assert not different, f"not what an undisturbed run writes: {', '.join(different)}"
         return ended
+
+
+def moved(path: Path) -> Path:
+    """Where a file is moved to when a save is completed."""
+    return path if COMMITTED not in path.parts else Path(*(part for part in path.parts if part != COMMITTED))
 
 
 @pytest.mark.long

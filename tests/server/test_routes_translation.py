@@ -52,7 +52,7 @@ def test_invalid_requests_are_rejected(
 def test_of_a_text_that_is_cut_the_first_part_is_shown(client: TestClient, folders: dict[str, str]) -> None:
     answer = request_translation(client, folders["dot"], "Markt " * MAX_SOURCE_TOKENS, 1).json()
     assert len(answer["source"]["tokens"]) <= MAX_SOURCE_TOKENS
-    assert any("steps are those of number 1" in note for note in answer["notes"])
+    assert any("number 1" in note for note in answer["notes"])
 
 
 @pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "a\0b", "\n-x\n", "ﷺ", "/etc/hosts"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.server.studio.training import CurvePoint, TrainingRun
+from regard.server.studio.training import CurvePoint, TrainingJob
 from regard.training.events import FEW_EXAMPLES, Evaluated, count_correct, describe_scores
 from regard.training.recipes.finetuning.report import FineTuningReport, SeedResult
 from regard.verbs.train import train
@@ -41,7 +41,7 @@ def test_the_report(examples: int, expected: str) -> None:
 
 def test_the_studio_counts_and_collects_the_curve(tmp_path: Path) -> None:
     arguments = {"task": "classify", "train": "x.tsv", "output": str(tmp_path), "settings": ["training.num_epochs=2"]}
-    job = TrainingRun(train.parse(arguments))  # type: ignore[arg-type]
+    job = TrainingJob(train.parse(arguments))  # type: ignore[arg-type]
     step = {"type": "step", "seconds": 1.0, "seconds_left": 1.0, "steps": 8, "epoch": 1}
     for number, loss in ((1, 0.9), (3, 0.7), (4, 0.6)):
         job.on_event({**step, "step": number, "loss": loss})

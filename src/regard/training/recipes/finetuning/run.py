@@ -30,7 +30,7 @@ from regard.data.labels import similar_labels
 from regard.data.readers import ExampleSet, TableOptions
 from regard.errors import InputError
 from regard.events import Event, Note, map_events
-from regard.files.disk import atomic_write
+from regard.files.disk import atomic_write, finish_save
 from regard.files.durable_folder import remove_files
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.known import DEFAULT_EMBEDDING_MODEL, MULTILINGUAL
@@ -535,6 +535,7 @@ def _check_best(folder: Path, done: Mapping[int, SeedResult], score: str) -> Non
     """Compare the best model so far with its checksums, before the next seed is trained."""
     if not done or not (folder / BEST).is_dir():
         return
+    finish_save(folder / BEST)  # which a killed process may have left half moved
     try:
         verify(folder / BEST)
     except InputError as error:
