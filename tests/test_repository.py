@@ -78,5 +78,13 @@ def test_the_architecture_names_every_package(package: str) -> None:
     assert f"`{package}`" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
+def test_the_architecture_has_the_layers_in_their_order() -> None:
+    text = " ".join((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split())
+    named = re.findall(r"`(\w+)`(?: <|\.)", text[text.index("Layers, bottom up") : text.index("Every package")])
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = [name.strip("()") for name in settings["contracts"][0]["layers"]]
+    assert named == [name for name in reversed(layers) if (SOURCES / name / "__init__.py").is_file()]
+
+
 def test_the_changelog_is_one_page() -> None:
     assert len((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()) <= 80
