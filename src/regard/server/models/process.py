@@ -123,22 +123,21 @@ class ModelProcess:
         if self._receivers.pop(number, None) is not None and self._transport is not None:
             self._transport.write(pack((number, "", "cancel", {})))
 
-    async def call(self, client: str, operation: str, arguments: Mapping[str, Any]) -> tuple[Any, Timing]:
-        """The payload of the reply, and how long it took; cancelling the call cancels the request."""
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    def call(self, client: str, operation: str, arguments: Mapping[str, Any]) -> asyncio.Future[tuple[Any, Timing]]:
+        """The payload of the reply, and how long it took. Whoever ends the future otherwise cancels the request."""
+        answer: asyncio.Future[tuple[Any, Timing]] = asyncio.get_running_loop().create_future()
 
         def receive(reply: Reply) -> None:
-            if not answer.done() and reply.state != "event":
-                answer.set_result(reply)
+            if answer.done() or reply.state == "event":
+                return
+            if reply.state == "error":
+                answer.set_exception(RequestError.from_tuple(reply.payload))
+            else:
+                answer.set_result((reply.payload, Timing(*(reply.timing or ()))))
 
         number = self.send(client, operation, arguments, receive)
-        try:
-            reply = await answer
-        finally:
-            self.cancel(number)
-        if reply.state == "error":
-            raise RequestError.from_tuple(reply.payload)
-        return reply.payload, Timing(*(reply.timing or ()))
+        answer.add_done_callback(lambda ended: self.cancel(number))
+        return answer
 
     async def retire(self) -> None:
         """End the process when it has answered what it has."""
