@@ -12,21 +12,17 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from asyncio import TimerHandle
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h11
 from h11._receivebuffer import ReceiveBuffer
+from starlette.requests import Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from regard.engine.memory import MemoryTrimmer
 from regard.server.errors import ClientDisconnected, RequestError, busy
-
-if TYPE_CHECKING:
-    from asyncio import TimerHandle
-
-    from starlette.requests import Request
-
 
 RETRY_AFTER = 2  # seconds
 TIMEOUT = 5.0  # seconds for a body; a longer one must arrive at MIN_BYTES_PER_SECOND

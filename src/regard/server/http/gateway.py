@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from typing import TYPE_CHECKING
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.server.http.endpoint import RequestRecord
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from regard.server.http.metrics import ServerMetrics
-    from regard.server.http.request_log import RequestLog
+from regard.server.http.metrics import ServerMetrics
+from regard.server.http.request_log import RequestLog
 
 REQUEST_ID = b"x-request-id"
 SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
@@ -27,17 +24,15 @@ def request_id(given: bytes) -> bytes:
 class Reporter:
     """Counts requests and logs their answers."""
 
-    def __init__(self, log: RequestLog | None = None, metrics: ServerMetrics | None = None) -> None:
-        self.log, self.metrics = log, metrics
+    def __init__(self, metrics: ServerMetrics, log: RequestLog | None = None) -> None:
+        self.metrics, self.log = metrics, log
 
     def begin(self, path: str) -> None:
-        if self.metrics is not None:
-            self.metrics.begin(path)
+        self.metrics.begin(path)
 
     def end(self, record: RequestRecord, method: str, path: str, status: int) -> None:
         seconds = time.perf_counter() - record.start
-        if self.metrics is not None:
-            self.metrics.end(path, record, status, seconds)
+        self.metrics.end(path, record, status, seconds)
         if self.log is not None:
             self.log.write(
                 {

@@ -73,7 +73,7 @@ def main() -> None:
     try:
         from regard.server.models.served_model import ServedModel
 
-        served = ServedModel.load(setup)
+        served = ServedModel(setup)
     except Exception as error:
         channel.send([Reply(0, "failed", explain(error))])
         return

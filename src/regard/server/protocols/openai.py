@@ -21,9 +21,9 @@ from regard.server.protocols.texts_and_vectors import (
     INPUTS,
     as_rows,
     base64_rows,
+    embed,
     format_vectors,
     json_rows,
-    read_vectors,
 )
 
 MAX_LOGPROBS = 20
@@ -147,15 +147,7 @@ class OpenAIRoutes:
         inputs = as_rows(body.input, context.limits, "input", hint)
         if "" in inputs:
             raise invalid("input: expected texts that are not empty", param="input")
-        arguments = {
-            "inputs": inputs,
-            "truncate": context.limits.auto_truncate,
-            "normalize": True,
-            "dimensions": body.dimensions,
-            "param": "input",
-        }
-        data, width = await context.ask(await self.models.choose("embed", body.model), "embed", arguments)
-        vectors = read_vectors(data, width)
+        vectors = await embed(self.models, context, inputs, body.model, param="input", dimensions=body.dimensions)
         rows = await format_vectors(json_rows if body.encoding_format == "float" else base64_rows, vectors)
         items = ",".join(
             f'{{"object":"embedding","index":{index},"embedding":{row}}}' for index, row in enumerate(rows)
