@@ -189,7 +189,9 @@ class OpenAIRoutes:
         first = await anext(replies)  # an error before the first token is an error of the request
         usage = bool((body.stream_options or {}).get("include_usage"))
         return StreamingResponse(
-            _events(first, replies, head, echoes, usage), media_type="text/event-stream", headers=NO_CACHE
+            _events(first, replies, head, echoes, usage),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-cache"},
         )
 
     async def list_models(self, request: Request) -> Response:
@@ -203,9 +205,6 @@ class OpenAIRoutes:
 
     def _model(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": self._started, "owned_by": "regard"}
-
-
-NO_CACHE = {"Cache-Control": "no-cache"}
 
 
 def _choices(reply: dict[str, Any], echoes: Sequence[str]) -> list[dict[str, Any]]:
