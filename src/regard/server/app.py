@@ -26,9 +26,8 @@ from regard.server.http.access import (
 )
 from regard.server.http.connection import BodyReader
 from regard.server.http.endpoint import EXCEPTION_HANDLERS, AdmissionControl, Limits
-from regard.server.http.gateway import Gateway, Reporter
+from regard.server.http.gateway import Gateway, Reporter, RequestLog
 from regard.server.http.metrics import ServerMetrics
-from regard.server.http.request_log import RequestLog
 from regard.server.http.shedding import Shedder
 from regard.server.models.registry import ModelRegistry
 from regard.server.protocols.description import ApiDescription

@@ -27,8 +27,8 @@ from regard.server.app import create_app
 from regard.server.http.access import ANY_ADDRESS, accepted_hosts, check_exposure, generate_token, read_api_keys
 from regard.server.http.connection import Connection
 from regard.server.http.endpoint import Limits
+from regard.server.http.gateway import RequestLog
 from regard.server.http.metrics import ServerMetrics
-from regard.server.http.request_log import RequestLog
 from regard.server.models.registry import ModelOptions, ModelRegistry
 from regard.server.studio.routes import Studio
 from regard.server.studio.workspace import FOLDER, Workspace
