@@ -9,18 +9,6 @@ TYPE_CHECKING = False  # importing `typing` would take longer than all the rest
 if TYPE_CHECKING:
     from typing import Any
 
-    from regard.checkpoints.loading import save as save
-    from regard.inference.embedding.embedder import Embedder as Embedder
-    from regard.inference.load_model import load as load
-    from regard.inference.search.build import index as index
-    from regard.inference.search.index import open_index as open_index
-    from regard.nn.recording import ablate_heads as ablate_heads
-    from regard.nn.recording import record as record
-    from regard.render.widget import widget as widget
-    from regard.training.estimators import Tagger as Tagger
-    from regard.training.estimators import TextClassifier as TextClassifier
-    from regard.training.recipes.finetuning.fit import fit as fit
-
 _HOMES = {
     "Embedder": "regard.inference.embedding.embedder",
     "Tagger": "regard.training.estimators",
@@ -35,19 +23,7 @@ _HOMES = {
     "widget": "regard.render.widget",
 }
 
-__all__ = [
-    "Embedder",
-    "Tagger",
-    "TextClassifier",
-    "ablate_heads",
-    "fit",
-    "index",
-    "load",
-    "open_index",
-    "record",
-    "save",
-    "widget",
-]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

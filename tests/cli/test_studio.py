@@ -10,7 +10,7 @@ from regard.checkpoints.packages import packaged_names
 from regard.cli.app import run
 from regard.known import builtin_names
 from regard.server import run as serving
-from regard.server.http.listen import listen
+from regard.server.run import listen
 
 
 @pytest.fixture

@@ -319,7 +319,7 @@ def requests(folder: Path) -> Parser:
 
     from regard.server.app import create_app
     from regard.server.models.client_verbs import http_verbs
-    from regard.server.studio.studio import Studio
+    from regard.server.studio.routes import Studio
 
     studio = Studio(local_registry([]))
     app = create_app(studio.models, studio=studio, token="token")

@@ -16,9 +16,9 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from regard.server import app as application
-from regard.server.http.listen import HOST, create_server, listen
 from regard.server.models.registry import ModelRegistry
-from regard.server.studio.studio import Studio
+from regard.server.run import HOST, create_server, listen
+from regard.server.studio.routes import Studio
 from tests.conftest import BEARER as BEARER
 from tests.conftest import TOKEN, missing
 from tests.server.local import local_registry

@@ -43,9 +43,7 @@ class LocalProcess(ModelProcess):
 
     async def start(self) -> None:
         try:
-            self.served = await asyncio.to_thread(
-                ServedModel.load, self.setup, lambda path, **options: self._load(path)
-            )
+            self.served = await asyncio.to_thread(ServedModel, self.setup, lambda path, **options: self._load(path))
         except Exception as error:
             raise InputError(f"{self.name} cannot be served: {explain(error)['error']}") from None
         verb = self.served.jobs.get("verb")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import InputError
-from regard.server.http.api_keys import accepted_hosts, check_exposure, is_loopback, read_api_keys
+from regard.server.http.access import accepted_hosts, check_exposure, is_loopback, read_api_keys
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
 

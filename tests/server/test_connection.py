@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from regard.cancellation import Cancelled, check_cancelled
 from regard.server.http import connection
 from regard.server.http.connection import BodyReader
-from regard.server.studio.studio import Studio
+from regard.server.studio.routes import Studio
 from tests.server.conftest import TOKEN, create_app
 from tests.server.local import run_verb_stub, stub_registry
 

@@ -90,11 +90,11 @@ class OpenStudio:
 
     def waiting(self, tab: str, model: str = "regard-bert") -> int:
         """How many requests of a tab wait for a model."""
-        entry = self.registry._running.get((model, "verbs"))
-        if entry is None or not entry[1].done():
+        process = self.registry._running.get((model, "verbs"))
+        if process is None or not process.starting.done():
             return 0
-        assert isinstance(entry[0], LocalProcess)
-        return len(entry[0].worker._queue._lines.get(f"tab {tab}", ()))
+        assert isinstance(process, LocalProcess)
+        return len(process.worker._queue._lines.get(f"tab {tab}", ()))
 
 
 @contextmanager

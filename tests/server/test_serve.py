@@ -16,8 +16,7 @@ import pytest
 
 from regard.errors import InputError
 from regard.render import bundle
-from regard.server.http.listen import HOST, listen
-from regard.server.run import run_studio
+from regard.server.run import HOST, listen, run_studio
 
 
 def test_the_error_for_a_port_in_use_suggests_a_free_one() -> None:

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from regard.server.errors import ServerBusy
-from regard.server.http.slots import Slots
+from regard.server.errors import RequestError
+from regard.server.http.endpoint import Slots
 
 
 def test_slots_are_limited_in_all_and_for_each_client() -> None:
@@ -15,10 +15,10 @@ def test_slots_are_limited_in_all_and_for_each_client() -> None:
     with ExitStack() as stack:
         stack.enter_context(slots.hold("a"))
         stack.enter_context(slots.hold("a"))
-        with pytest.raises(ServerBusy, match="2 requests of this client"):
+        with pytest.raises(RequestError, match="2 requests of this client"):
             stack.enter_context(slots.hold("a"))
         stack.enter_context(slots.hold("b"))
-        with pytest.raises(ServerBusy, match="it holds 3 requests"):
+        with pytest.raises(RequestError, match="it holds 3 requests"):
             stack.enter_context(slots.hold("c"))
     assert slots.used == 0 and not slots._clients
     with pytest.raises(KeyError), slots.hold("a"):

@@ -10,9 +10,9 @@ import pytest
 from starlette.applications import Starlette
 
 import regard
-from regard.server.http.api_keys import ApiKeys
+from regard.server.http.access import ApiKeys
 from regard.server.models.registry import ModelRegistry
-from regard.server.studio.studio import Studio
+from regard.server.studio.routes import Studio
 from tests.server.conftest import create_app
 from tests.server.local import local_registry
 from tests.server.test_app import send_request

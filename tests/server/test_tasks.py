@@ -25,7 +25,7 @@ from regard.events import drain
 from regard.models import T5, T5Config
 from regard.server.models.client_verbs import run_verb
 from regard.server.studio import training
-from regard.server.studio.studio import Studio
+from regard.server.studio.routes import Studio
 from regard.server.studio.training import TrainingJobs
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned, predict, save_fine_tuned
@@ -241,7 +241,8 @@ def test_uploads_with_the_same_name_become_two_files(tmp_path: Path) -> None:
     found: dict[str, Path] = {}
 
     def send(content: str) -> None:
-        found[content] = training._write_upload(tmp_path / "trained" / "films.tsv", content)
+        found[content] = training._create_unused(tmp_path / "trained" / "films.tsv", file=True)
+        found[content].write_text(content)
 
     threads = [threading.Thread(target=send, args=(content,)) for content in contents]
     for thread in threads:

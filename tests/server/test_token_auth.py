@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 
 from regard.server import app as application
 from regard.server.http.access import cookie_name, generate_token
-from regard.server.studio.studio import Studio
+from regard.server.studio.routes import Studio
 from tests.server.conftest import TOKEN, create_app, expect_url
 from tests.server.local import local_registry
 

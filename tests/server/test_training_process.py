@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from regard.server.studio import training
-from regard.server.studio.studio import Studio
+from regard.server.studio.routes import Studio
 from regard.server.studio.training import TrainingJob, TrainingJobs
 from regard.verbs.train import TrainRequest
 from regard.worker_process import WorkerProcess

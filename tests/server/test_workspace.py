@@ -15,7 +15,7 @@ from regard.server.models.client_verbs import run_verb
 from regard.server.models.images import UploadedImages
 from regard.server.run import run_studio
 from regard.server.studio import training, workspace
-from regard.server.studio.studio import Studio, Workspace
+from regard.server.studio.routes import Studio, Workspace
 from tests.server.local import local_registry, verb_host
 
 SECRET = "root:x:0:0:not to be quoted"

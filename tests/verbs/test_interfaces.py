@@ -283,7 +283,7 @@ def test_a_server_does_not_tell_where_its_models_are(name: str, placeholders: di
 
 @cache
 def load_served(name: str, path: str) -> ServedModel:
-    return ServedModel.load({"name": name, "path": path, "lane": "verbs", **asdict(ModelOptions(device="cpu"))})
+    return ServedModel({"name": name, "path": path, "lane": "verbs", **asdict(ModelOptions(device="cpu"))})
 
 
 def next_value(job: Generator[Any, None, tuple[Any, ...]]) -> tuple[Any, ...]:

@@ -18,6 +18,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -40,48 +41,27 @@ def verbs(name: str = "", second: str = "") -> list[Register]:
     """
     if name == "version":
         return [_register_version]
-    if command := verb_command(name, second):
-        return [command]
-    from regard.cli import (
-        lesson,
-        serve,
-        studio,
-    )
+    from regard.cli.commands import register
+    from regard.verbs import VERBS, find
 
-    return [
-        studio.register,
-        serve.register,
-        lesson.register,
-        *verb_commands(),
-        _register_version,
-    ]
+    module = name.replace("-", "_")
+    if module in VERBS and module != "lesson":
+        verb, longer = find(module), f"{module}_{second}"
+        if longer in VERBS and find(longer).command == f"{name} {second}":
+            return [partial(register, verb=find(longer))]
+        if verb.command == name and verb.subcommands is None:  # else it belongs to a group, such as `train`
+            return [partial(register, verb=verb)]
+    from regard.cli import lesson, serve
+
+    return [serve.register, lesson.register, *verb_commands(), _register_version]
 
 
 def verb_commands() -> list[Register]:
     """The commands that are derived from `regard.verbs`."""
-    from functools import partial
-
     from regard.cli.commands import register
     from regard.verbs import VERBS, find
 
     return [partial(register, verb=find(name)) for name in VERBS if name != "lesson"]  # in `regard.cli.lesson`
-
-
-def verb_command(name: str, second: str = "") -> Register | None:
-    """The command of a verb, or None if it belongs to a group, such as `train`, or is none of `regard.verbs`."""
-    from functools import partial
-
-    from regard.verbs import VERBS, find
-
-    module = name.replace("-", "_")
-    if module not in VERBS or module == "lesson":
-        return None
-    from regard.cli.commands import register
-
-    verb = find(module)
-    if (longer := f"{module}_{second}") in VERBS and find(longer).command == f"{name} {second}":
-        return partial(register, verb=find(longer))
-    return partial(register, verb=verb) if verb.command == name and verb.subcommands is None else None
 
 
 def build(registers: Iterable[Register], *, pretty: bool = False) -> typer.Typer:

@@ -182,36 +182,30 @@ def tour(
 
 
 def reverse(
-    steps: Annotated[int, typer.Option("--steps", metavar="N", help="Number of digits in a sequence.")] = 4,
-    features: Annotated[int, typer.Option("--features", metavar="N", help="Number of distinct digits.")] = 10,
+    steps: Annotated[int, typer.Option(metavar="N", help="Number of digits in a sequence.")] = 4,
+    features: Annotated[int, typer.Option(metavar="N", help="Number of distinct digits.")] = 10,
     as_in_deck: Annotated[
         bool,
         typer.Option("--as-in-deck", help="Keep the deck's configuration for any number of steps, as its exercise."),
     ] = False,
-    units: Annotated[
-        int | None, typer.Option("--units", metavar="N", help="Units of each LSTM; 16, above 8 steps 64.")
-    ] = None,
+    units: Annotated[int | None, typer.Option(metavar="N", help="Units of each LSTM; 16, above 8 steps 64.")] = None,
     train_size: Annotated[
-        int | None,
-        typer.Option("--train-size", metavar="N", help="Training sequences; 2,000, above 8 steps 20,000."),
+        int | None, typer.Option(metavar="N", help="Training sequences; 2,000, above 8 steps 20,000.")
     ] = None,
     test_size: Annotated[
-        int | None, typer.Option("--test-size", metavar="N", help="Test sequences; 200, above 8 steps 1,000.")
+        int | None, typer.Option(metavar="N", help="Test sequences; 200, above 8 steps 1,000.")
     ] = None,
     epochs: Annotated[
-        int | None,
-        typer.Option("--epochs", metavar="N", help="Maximum number of epochs; 24, above 8 steps 8."),
+        int | None, typer.Option(metavar="N", help="Maximum number of epochs; 24, above 8 steps 8.")
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option("--batch-size", metavar="N", help="Sequences per batch; 10, above 8 steps 100.")
+        int | None, typer.Option(metavar="N", help="Sequences per batch; 10, above 8 steps 100.")
     ] = None,
     learning_rate: Annotated[
-        float | None,
-        typer.Option("--learning-rate", metavar="X", help="Adam's learning rate; 0.001, above 8 steps 0.003."),
+        float | None, typer.Option(metavar="X", help="Adam's learning rate; 0.001, above 8 steps 0.003.")
     ] = None,
     max_grad_norm: Annotated[
-        float | None,
-        typer.Option("--max-grad-norm", metavar="X", help="Maximum gradient norm; 0 (no clipping), above 8 steps 1."),
+        float | None, typer.Option(metavar="X", help="Maximum gradient norm; 0 (no clipping), above 8 steps 1.")
     ] = None,
     lengths: Annotated[
         str | None,
@@ -222,7 +216,7 @@ def reverse(
         ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", help="Models trained at a time; by default one per core.")
+        int | None, typer.Option(metavar="N", help="Models trained at a time; by default one per core.")
     ] = None,
     output: PageOption = None,
     force: ForceOption = False,
@@ -258,7 +252,7 @@ def reverse(
 
 
 def six_words(
-    epochs: Annotated[int, typer.Option("--epochs", metavar="N", help="Number of epochs over both pairs.")] = 60,
+    epochs: Annotated[int, typer.Option(metavar="N", help="Number of epochs over both pairs.")] = 60,
     output: PageOption = None,
     force: ForceOption = False,
     seed: SeedOption = 0,

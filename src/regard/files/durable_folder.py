@@ -34,7 +34,7 @@ from typing import IO, Any
 
 from regard.errors import InputError, RegardError
 from regard.files import storage
-from regard.files.checksums import CHECKSUMS, written_files
+from regard.files.checksums import CHECKSUMS, stays_inside, written_files
 from regard.files.disk import COMMITTED, TEMPORARY, finish_save
 from regard.files.json_files import NoChecksum, json_bytes, parse_checked_json, read_document, with_checksum
 from regard.files.storage import Address, is_remote, join
@@ -457,7 +457,4 @@ def _is_lock(path: Path) -> bool:
 
 def _is_entry(entry: object) -> bool:
     """Return whether a value is a path that cannot leave the folder."""
-    if not isinstance(entry, str) or re.search(r"[\\:\0\[\]?]", entry):
-        return False
-    parts = PurePosixPath(entry).parts
-    return bool(parts) and not any(part in ("/", "..") for part in parts)
+    return isinstance(entry, str) and stays_inside(entry) and not re.search(r"[\[\]?]", entry)

@@ -29,9 +29,7 @@ class Result(BaseModel):
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     page_view: ClassVar[str | None] = None  # the page's view that shows this result
-    view_type: ClassVar[str | None] = (
-        None  # "module:Class", the pydantic model of `view_data()` if it is not this class
-    )
+    view_type: ClassVar[str | None] = None  # "module:Class", the pydantic model of `view_data()` if it is another
     _reproduce: dict[str, str] = PrivateAttr(default_factory=dict)  # "cli" and "python": the lines that repeat it
     _warnings: list[str] = PrivateAttr(default_factory=list)  # texts that the model cannot read
     _cut_notes: list[str] = PrivateAttr(default_factory=list)  # about texts of which only a part was read

@@ -15,23 +15,27 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from regard.server.http.access import KEY_PAGE, KEY_REFUSAL, TOKEN_PAGE, HostMiddleware, KeyMiddleware
-from regard.server.http.api_keys import ApiKeys
+from regard.server.http.access import (
+    KEY_PAGE,
+    KEY_REFUSAL,
+    LOOPBACK,
+    TOKEN_PAGE,
+    ApiKeys,
+    HostMiddleware,
+    KeyMiddleware,
+)
 from regard.server.http.connection import BodyReader
 from regard.server.http.endpoint import EXCEPTION_HANDLERS, AdmissionControl, Limits
-from regard.server.http.gateway import Gateway, Reporter
+from regard.server.http.gateway import Gateway, Reporter, RequestLog
 from regard.server.http.metrics import ServerMetrics
-from regard.server.http.request_log import RequestLog
 from regard.server.http.shedding import Shedder
 from regard.server.models.registry import ModelRegistry
 from regard.server.protocols.description import ApiDescription
 from regard.server.protocols.openai import OpenAIRoutes
 from regard.server.protocols.tei import TeiRoutes
 from regard.server.protocols.verbs import VerbRoutes
-from regard.server.studio.routes import StudioRoutes
-from regard.server.studio.studio import Studio
+from regard.server.studio.routes import Studio, StudioRoutes
 
-HOSTS = ("127.0.0.1", "localhost", "::1")
 STUDIO_LIMITS = Limits(max_client_requests=16)
 # The page may ask for more in one verb than other clients, and waits for it as long as it is open.
 PAGE_LIMITS = replace(
@@ -50,7 +54,7 @@ def create_app(
     keys: ApiKeys | None = None,
     studio: Studio | None = None,
     token: str = "",
-    hosts: Sequence[str] = HOSTS,
+    hosts: Sequence[str] = LOOPBACK,
     log: RequestLog | None = None,
     metrics: ServerMetrics | None = None,
     body_reader: BodyReader | None = None,
@@ -58,10 +62,10 @@ def create_app(
     """The application; whoever runs it starts the models. With a `studio`, requests need the `token` or, if there are
     any, one of the `keys`. `hosts` are the Host headers that are answered. `state.shed` is what `create_server`
     takes."""
-    metrics = ServerMetrics() if metrics is None else metrics
+    metrics = metrics or ServerMetrics()
     admission = AdmissionControl(limits or (Limits() if studio is None else STUDIO_LIMITS), body_reader)
     verb_admission = admission if studio is None else admission.with_limits(PAGE_LIMITS if limits is None else limits)
-    reporter = Reporter(log, metrics)
+    reporter = Reporter(metrics, log)
     routes = [
         *TeiRoutes(models, admission).routes(),
         *OpenAIRoutes(models, admission).routes(),

@@ -24,10 +24,6 @@ class RequestError(RegardError):
         return RequestError(status, message, param=param, code=code)
 
 
-class ServerBusy(RegardError):
-    """Too many requests are held already."""
-
-
 class ClientDisconnected(Cancelled):
     """The client that sent the request has closed its connection."""
 
@@ -40,6 +36,11 @@ def invalid(message: str, *, param: str | None = None) -> RequestError:
 def too_long(message: str, *, param: str) -> RequestError:
     """413: a text has more tokens than the model reads."""
     return RequestError(413, message, param=param, code="context_length_exceeded")
+
+
+def busy(message: str) -> RequestError:
+    """429: too many requests are held already."""
+    return RequestError(429, message)
 
 
 def unavailable(message: str) -> RequestError:

@@ -7,26 +7,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
+import shutil
 import signal
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import uvicorn
+from starlette.applications import Starlette
+
+from regard.errors import InputError, RegardError
+from regard.files.durable_folder import LOCK, lock_folder
 from regard.render.bundle import check_built
-from regard.server.http.api_keys import accepted_hosts, check_exposure, read_api_keys
+from regard.server.app import create_app
+from regard.server.http.access import ANY_ADDRESS, accepted_hosts, check_exposure, generate_token, read_api_keys
+from regard.server.http.connection import Connection
 from regard.server.http.endpoint import Limits
-from regard.server.http.listen import HOST, create_server, listen
-from regard.server.http.request_log import RequestLog
+from regard.server.http.gateway import RequestLog
+from regard.server.http.metrics import ServerMetrics
 from regard.server.models.registry import ModelOptions, ModelRegistry
+from regard.server.studio.routes import Studio
 from regard.server.studio.workspace import FOLDER, Workspace
-from regard.server.temporary_folder import temporary_folder
 
-if TYPE_CHECKING:
-    import uvicorn
-
-
-ANY_ADDRESS = ("0.0.0.0", "::")
+HOST = "127.0.0.1"
+PREFIX = "regard-server-"  # of temporary folders
+PORTS_TO_TRY = 20
 CANCEL_SECONDS = 5.0  # that a computation may take to notice that its request has been given up
 STUDIO_SECONDS = 2.0  # that requests to a studio may take when it ends
 MAX_CLASS_CONNECTIONS = 1024  # a browser opens up to six
@@ -61,9 +70,6 @@ def run_server(
         log = RequestLog()
 
         async def run() -> None:
-            from regard.server.app import create_app
-            from regard.server.http.metrics import ServerMetrics
-
             metrics = ServerMetrics()
 
             def on_event(event: Mapping[str, object]) -> None:
@@ -82,8 +88,7 @@ def run_server(
                 metrics=metrics,
             )
             connections = 16 * limits.max_concurrent_requests
-            graceful = limits.request_timeout
-            server = create_server(app, max_connections=connections, graceful=graceful, shed=app.state.shed)
+            server = create_server(app, max_connections=connections, graceful=limits.request_timeout)
             if await _serve(server, bound, registry, lambda: _announce(bound, host, registry, on_message), wait=True):
                 on_message("The server has ended.")
 
@@ -119,11 +124,6 @@ def run_studio(
     with temporary_folder(), listen(port, host=host, backlog=0) as bound:
 
         async def run() -> None:
-            from regard.server.app import create_app
-            from regard.server.http.access import generate_token
-            from regard.server.http.metrics import ServerMetrics
-            from regard.server.studio.studio import Studio
-
             metrics, token = ServerMetrics(), generate_token()
             options = ModelOptions(threads=threads, device="cpu", local=True)
             studio = Studio(ModelRegistry(models, options, on_batch=metrics.on_batch), workspace)
@@ -131,7 +131,7 @@ def run_studio(
                 studio.models, studio=studio, token=token, keys=keys, hosts=accepted_hosts(host), metrics=metrics
             )
             connections = 0 if keys is None else MAX_CLASS_CONNECTIONS
-            server = create_server(app, max_connections=connections, graceful=STUDIO_SECONDS, shed=app.state.shed)
+            server = create_server(app, max_connections=connections, graceful=STUDIO_SECONDS)
             name = socket.gethostname() if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
             address = f"http://{name}:{bound.getsockname()[1]}/"
             address = f"{address}?token={token}" if keys is None else f"{address}, for those with a key,"
@@ -211,3 +211,87 @@ def _on_signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> Ite
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler or signal.SIG_DFL)
+
+
+def create_server(app: Starlette, *, max_connections: int = 0, graceful: float = 2.0) -> uvicorn.Server:
+    """A server with limits on connections (0: the default), which waits `graceful` seconds for answers when it ends. It
+    logs no addresses, because one of them may hold a token."""
+    settings = {"max_connections": max_connections, "shed": staticmethod(app.state.shed)}
+    connection = type("Connection", (Connection,), settings)
+    config = uvicorn.Config(
+        app,
+        http=connection,
+        ws="none",
+        loop="asyncio",
+        log_level="critical",
+        access_log=False,
+        timeout_graceful_shutdown=round(graceful),
+        lifespan="off",
+    )
+    return uvicorn.Server(config)
+
+
+def listen(port: int, *, host: str = HOST, command: str = "studio", backlog: int = 128) -> socket.socket:
+    """A socket that listens at a host; with `backlog` 0, one that is bound and does not listen yet. The error for a
+    port that is in use names a free one."""
+    bound = _bind(host, port)
+    if bound is None:
+        free = next((other for other in range(port + 1, min(port + PORTS_TO_TRY, 65536)) if _is_free(host, other)), 0)
+        raise InputError(f"port {port} is taken; this one is free: regard {command} --port {free}")
+    if backlog:
+        bound.listen(backlog)
+    return bound
+
+
+def _bind(host: str, port: int) -> socket.socket | None:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError):
+        raise InputError(f"--host {host} is no address of this machine; 127.0.0.1 is this machine only") from None
+    new = socket.socket(family, kind, protocol)
+    new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        new.bind(address)
+    except OSError as error:
+        new.close()
+        if error.errno == errno.EADDRINUSE:
+            return None
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise InputError(f"--host {host} is no address of this machine; 127.0.0.1 is this machine only") from None
+        raise RegardError(f"port {port} cannot be used: {error.strerror}; try another with --port") from None
+    return new
+
+
+def _is_free(host: str, port: int) -> bool:
+    bound = _bind(host, port)
+    if bound is not None:
+        bound.close()
+    return bound is not None
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Let this process and those that it starts for models write temporary files to a folder of its own, removed at the
+    end. A server that was killed leaves its folder; the next one removes it."""
+    before = tempfile.tempdir
+    _remove_abandoned(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    try:
+        with lock_folder(folder):
+            tempfile.tempdir = str(folder)
+            yield folder
+    finally:
+        tempfile.tempdir = before
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the folders of this user's servers that no longer run. A server that runs holds the lock of its folder;
+    one without a process in its lock is none, or is about to be locked."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError, RegardError):  # in use, or removed meanwhile
+            status = folder.lstat()
+            ours = hasattr(os, "getuid") and status.st_uid == os.getuid() and not folder.is_symlink()
+            if ours and (folder / LOCK).lstat().st_size:
+                with lock_folder(folder):
+                    shutil.rmtree(folder)

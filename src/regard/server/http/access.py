@@ -1,31 +1,35 @@
 """Who is answered: requests for the server's own host names that carry a key; in a studio, its token or a key.
 
 A program sends `Authorization: Bearer KEY`. A browser gets the token of a studio from the printed address,
-`/?token=...`, and keeps it as a cookie; with a file of keys, a page asks for one. Tokens are never written to a file or
-a log.
+`/?token=...`, and keeps it as a cookie; with a file of keys, one per line, a page asks for one. Keys are compared in
+constant time. Tokens are never written to a file or a log.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import ipaddress
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import parse_qs
 
 from starlette.datastructures import MutableHeaders
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from regard.errors import InputError
 from regard.server.errors import RequestError
 from regard.server.http.endpoint import error_response, shape_of
 
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from regard.server.http.api_keys import ApiKeys
-
+MIN_CHARACTERS = 16
+ANY_ADDRESS = ("0.0.0.0", "::")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 OPEN = ("/health",)  # what load balancers ask; it tells the names and states of the models
 TOKEN_BYTES = 32
 TAB_HEADER = b"x-regard-tab"  # names the tab of a browser: tabs share the server as the clients of others do
@@ -90,6 +94,77 @@ def generate_token() -> str:
 def cookie_name(port: int) -> str:
     """The cookie of the studio at a port; browsers send a cookie to all ports of a host."""
     return f"regard-{port}"
+
+
+class ApiKeys:
+    """Keys of which only hashes are kept."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        if not all(keys):
+            raise ValueError("a key is empty; expected one made by generate_token(), or those of a file")
+        self._digests = [_digest(key) for key in keys]
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def find(self, given: str) -> int | None:
+        """The number of a key, from 0, or None. Takes the same time for every key and for none."""
+        digest, found = _digest(given), None
+        for number, known in enumerate(self._digests):
+            if hmac.compare_digest(digest, known):
+                found = number
+        return found
+
+
+def read_api_keys(path: str | os.PathLike[str]) -> ApiKeys:
+    """The keys of a file, one per line; blank lines and lines that begin with # are skipped."""
+    file = Path(os.path.expanduser(path))
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}; --api-key-file expects a file with one key per line") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{file} is not text; --api-key-file expects a file with one key per line") from None
+    keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if not keys:
+        raise InputError(f"{file} has no key; write one per line, for example with: openssl rand -hex 24 > {file}")
+    for number, line in enumerate(lines, start=1):
+        key = line.strip()
+        if key and not key.startswith("#") and (len(key) < MIN_CHARACTERS or not key.isascii() or " " in key):
+            raise InputError(
+                f"{file}, line {number}: a key needs at least {MIN_CHARACTERS} ASCII characters without spaces; make "
+                "one with: openssl rand -hex 24"
+            )
+    return ApiKeys(keys)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach a server at this host."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_exposure(host: str, key_file: str | None, *, command: str) -> None:
+    """InputError for a server that others could reach, and use, without a key."""
+    if key_file is None and not is_loopback(host):
+        raise InputError(
+            f"--host {host} lets anyone who can reach this machine's port use the models; give a file with keys: "
+            f"regard {command} --host {host} --api-key-file FILE (one key per line)"
+        )
+
+
+def accepted_hosts(host: str) -> list[str]:
+    """The Host headers that a server answers: other names for its address are refused (DNS rebinding). A server on all
+    addresses cannot know its names; there the key protects it."""
+    if host in ANY_ADDRESS:
+        return ["*"]
+    return list(dict.fromkeys([host, *LOOPBACK]))
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 class HostMiddleware:

@@ -12,22 +12,17 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from asyncio import TimerHandle
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h11
 from h11._receivebuffer import ReceiveBuffer
+from starlette.requests import Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from regard.engine.memory import MemoryTrimmer
-from regard.errors import InputError, RegardError
-from regard.server.errors import ClientDisconnected, ServerBusy
-
-if TYPE_CHECKING:
-    from asyncio import TimerHandle
-
-    from starlette.requests import Request
-
+from regard.server.errors import ClientDisconnected, RequestError, busy
 
 RETRY_AFTER = 2  # seconds
 TIMEOUT = 5.0  # seconds for a body; a longer one must arrive at MIN_BYTES_PER_SECOND
@@ -35,14 +30,6 @@ MIN_BYTES_PER_SECOND = 100_000
 MAX_EXCESS_BYTES = 4_000_000  # beyond the limit, read and dropped so that the client can read the answer
 MAX_BYTES_IN_FLIGHT = 32_000_000  # of all bodies that are being received
 LARGE_BODY_BYTES = 250_000  # a body of this size is returned to the system soon after
-
-
-class BodyTooLarge(InputError):
-    """The body has more bytes than its address accepts."""
-
-
-class BodyTimeout(RegardError):
-    """The body did not arrive in time."""
 
 
 class BodyReader:
@@ -55,11 +42,8 @@ class BodyReader:
         self._trim_scheduled = False
 
     async def read(self, request: Request, limit: int) -> bytes:
-        """Return the whole body.
-
-        Raises BodyTooLarge, BodyTimeout, ServerBusy when all bodies together take too much memory, and
-        ClientDisconnected.
-        """
+        """Return the whole body. Raises ClientDisconnected, and RequestError when it is too large (413) or too slow
+        (408), or when all bodies together take too much memory (429)."""
         body, size = bytearray(), 0
         start = asyncio.get_running_loop().time()
         try:
@@ -68,9 +52,10 @@ class BodyReader:
                     async with asyncio.timeout_at(start + self.timeout + size / MIN_BYTES_PER_SECOND):
                         message = await request.receive()
                 except TimeoutError:
-                    raise BodyTimeout(
+                    raise RequestError(
+                        408,
                         f"the body did not arrive in time: expected it within {self.timeout:g} seconds, got {size:,} "
-                        "bytes of it. Send the request again"
+                        "bytes of it. Send the request again",
                     ) from None
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnected
@@ -80,11 +65,11 @@ class BodyReader:
                     body += chunk
                     self._in_flight += len(chunk)
                     if self._in_flight > self.max_in_flight:
-                        raise ServerBusy("the server is busy: it is receiving too much at once. Try again in a moment")
+                        raise busy("the server is busy: it is receiving too much at once. Try again in a moment")
                 if not message.get("more_body", False) or size > limit + MAX_EXCESS_BYTES:
                     break
             if size > limit:
-                raise BodyTooLarge(f"the request is too large; the server accepts at most {limit:,} bytes")
+                raise RequestError(413, f"the request is too large; the server accepts at most {limit:,} bytes")
             return bytes(body)
         finally:
             self._in_flight -= len(body)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
@@ -20,9 +21,8 @@ from starlette.types import Receive, Scope, Send
 
 from regard.errors import InputError, RegardError
 from regard.files.json_files import json_text
-from regard.server.errors import ClientDisconnected, RequestError, ServerBusy
-from regard.server.http.connection import RETRY_AFTER, BodyReader, BodyTimeout, BodyTooLarge
-from regard.server.http.slots import Slots
+from regard.server.errors import ClientDisconnected, RequestError, busy
+from regard.server.http.connection import RETRY_AFTER, BodyReader
 from regard.server.models.messages import Reply, Timing
 from regard.server.models.process import ModelProcess
 from regard.verbs import VERBS
@@ -30,7 +30,6 @@ from regard.verbs import VERBS
 Body = TypeVar("Body", bound=BaseModel)
 ErrorShape = Literal["openai", "tei", "regard"]
 CLIENT_CLOSED_REQUEST = 499  # nginx's code; nobody reads this answer
-STATUSES = ((ServerBusy, 429), (BodyTimeout, 408), (BodyTooLarge, 413), (InputError, 422))  # the first match counts
 # The names of errors in the two protocols, by status.
 OPENAI_PATHS = ("/v1/embeddings", "/v1/completions", "/v1/models")
 OPENAI_STATUSES = {413: 400, 415: 400, 422: 400}  # what its clients raise as BadRequestError
@@ -38,8 +37,6 @@ OPENAI_TYPES = {401: "invalid_request_error", 429: "rate_limit_error", 503: "ser
 TEI_TYPES = {422: "Validation", 413: "Validation", 429: "Overloaded", 503: "Unhealthy", 404: "Validation"}
 
 ALTERNATIVE = re.compile(r"str|int|float|bool|function-.*|.*[\[(].*")
-
-
 WARNING_HEADER = "X-Regard-Warning"  # texts that the model cannot read; bodies stay those of other servers
 
 
@@ -73,6 +70,49 @@ class RequestRecord:
     error: str = ""
 
 
+class Slots:
+    """At most `count` requests at once, `per_client` of one client. A slot is taken before a body is read.
+
+    `messages` are the two reasons why there is no slot.
+    """
+
+    def __init__(self, count: int, per_client: int) -> None:
+        self.count, self.per_client = count, min(count, per_client)
+        self.used = 0
+        self.messages = [
+            f"the server is busy: it holds {held}. Try again in a moment"
+            for held in (f"{self.count} requests", f"{self.per_client} requests of this client")
+        ]
+        self._clients: Counter[str] = Counter()
+
+    def refusal(self, client: str) -> str:
+        """Why a client gets no slot now; empty if it gets one."""
+        if self.used >= self.count:
+            return self.messages[0]
+        return self.messages[1] if self._clients[_holder(client)] >= self.per_client else ""
+
+    @contextmanager
+    def hold(self, client: str) -> Iterator[None]:
+        """Hold a slot; raises RequestError 429 when there is none."""
+        if refusal := self.refusal(client):
+            raise busy(refusal)
+        holder = _holder(client)
+        self.used += 1
+        self._clients[holder] += 1
+        try:
+            yield
+        finally:
+            self.used -= 1
+            self._clients[holder] -= 1
+            if not self._clients[holder]:
+                del self._clients[holder]
+
+
+def _holder(client: str) -> str:
+    """Whose slots a client uses: those of its key, or of its address, which all connections from there share."""
+    return client.rpartition(":")[0] or client
+
+
 class AdmissionControl:
     """Admits requests: what all endpoints of a server share."""
 
@@ -87,10 +127,6 @@ class AdmissionControl:
         admission.slots = self.slots
         return admission
 
-    def admit(self, context: RequestContext) -> AbstractContextManager[None]:
-        """Holds the slot of a request; raises ServerBusy when there is none. Entered before the body is read."""
-        return self.slots.hold(context.record.client)
-
 
 class RequestContext:
     """One request of a client on its way: the record of it, and calls to models that end with it."""
@@ -102,26 +138,16 @@ class RequestContext:
     async def ask(self, process: ModelProcess, operation: str, arguments: Mapping[str, Any]) -> Any:
         """The reply of a model. Raises ClientDisconnected, and RequestError 504 when it takes too long."""
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Reply] = loop.create_future()
         self.record.model, self.record.operation = process.name, operation
-
-        def receive(reply: Reply) -> None:
-            if not answer.done() and reply.state != "event":
-                answer.set_result(reply)
-
-        number = process.send(self.record.client, operation, arguments, receive)
-        timer = loop.call_later(self.limits.request_timeout, _expire, answer, self.limits.request_timeout)
+        answer = process.call(self.record.client, operation, arguments)
+        timer = loop.call_later(self.limits.request_timeout, _fail, answer, _too_slow(self.limits.request_timeout))
         watch = loop.create_task(_watch(self.request, answer))
         try:
-            reply = await answer
+            payload, self.record.timing = await answer
         finally:
-            process.cancel(number)
             timer.cancel()
             watch.cancel()
-        if reply.state == "error":
-            raise RequestError.from_tuple(reply.payload)
-        self.record.timing = Timing(*(reply.timing or ()))
-        return reply.payload
+        return payload
 
     async def stream(
         self, process: ModelProcess, operation: str, arguments: Mapping[str, Any]
@@ -150,21 +176,16 @@ def _too_slow(seconds: float) -> RequestError:
     return RequestError(504, message, code="timeout")
 
 
-def _expire(answer: asyncio.Future[Reply], seconds: float) -> None:
+def _fail(answer: asyncio.Future[Any], error: RegardError | ClientDisconnected) -> None:
     if not answer.done():
-        answer.set_exception(_too_slow(seconds))
+        answer.set_exception(error)
 
 
-async def _watch(request: Request, answer: asyncio.Future[Reply]) -> None:
-    await wait_disconnect(request)
-    if not answer.done():
-        answer.set_exception(ClientDisconnected())
-
-
-async def wait_disconnect(request: Request) -> None:
-    """Return when the client has closed the connection."""
+async def _watch(request: Request, answer: asyncio.Future[Any]) -> None:
+    """Give up an answer when the client has closed the connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    _fail(answer, ClientDisconnected())
 
 
 @dataclass(frozen=True)
@@ -180,22 +201,16 @@ class Endpoint(Generic[Body]):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         context = RequestContext(request, self.admission.limits)
-        try:
-            with self.admission.admit(context):
-                try:
-                    response = await self._answer(request, context)
-                    if context.record.timing.warning:
-                        response.headers[WARNING_HEADER] = context.record.timing.warning
-                except Exception as error:
-                    response = self._fail(error, context)
-                return await response(scope, receive, send)  # a stream holds its slot until it ends
-        except ServerBusy as error:
-            response = self._fail(error, context)
-        await response(scope, receive, send)
-
-    def _fail(self, error: Exception, context: RequestContext) -> Response:
-        context.record.error = _class_of(error)
-        return error_response(error, shape_of(context.request.url.path))
+        with ExitStack() as slot:
+            try:
+                slot.enter_context(self.admission.slots.hold(context.record.client))
+                response = await self._answer(request, context)
+                if context.record.timing.warning:
+                    response.headers[WARNING_HEADER] = context.record.timing.warning
+            except Exception as error:
+                context.record.error = _class_of(error)
+                response = error_response(error, shape_of(request.url.path))
+            await response(scope, receive, send)  # a stream holds its slot until it ends
 
     async def _answer(self, request: Request, context: RequestContext) -> Response:
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -283,7 +298,7 @@ EXCEPTION_HANDLERS: dict[Any, Any] = {HTTPException: on_http_error, RegardError:
 def status_of(error: Exception) -> int:
     if isinstance(error, RequestError):
         return error.status
-    return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
+    return 422 if isinstance(error, InputError) else 500
 
 
 def _class_of(error: Exception) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from starlette.routing import Route
 
-from regard.server.errors import ServerBusy
+from regard.server.errors import busy
 from regard.server.http.endpoint import AdmissionControl, Endpoint, RequestRecord, error_response, shape_of
 from regard.server.http.gateway import REQUEST_ID, Reporter, request_id
 
@@ -37,7 +37,7 @@ class Shedder:
         for route in routes:
             if isinstance(route.endpoint, Endpoint) and route.endpoint.admission is admission and "{" not in route.path:
                 for message in admission.slots.messages:
-                    response = error_response(ServerBusy(message), shape_of(route.path))
+                    response = error_response(busy(message), shape_of(route.path))
                     headers = b"".join(b"%b: %b\r\n" % header for header in response.raw_headers)
                     start = b"HTTP/1.1 429 Too Many Requests\r\n%b%b: " % (headers, REQUEST_ID)
                     self._answers[route.path.encode(), message] = start, b"\r\n\r\n" + bytes(response.body)

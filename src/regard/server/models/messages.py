@@ -8,7 +8,6 @@ requests `(number, client, operation, arguments)`; back come lists of replies `(
 from __future__ import annotations
 
 import marshal
-import socket
 import struct
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -70,13 +69,3 @@ class FrameReader:
         if start:
             del buffer[:start]
         return values
-
-
-def receive(connection: socket.socket, reader: FrameReader) -> list[Any]:
-    """Wait for the next values; [] when the other side has closed the connection."""
-    while True:
-        data = connection.recv(1 << 18)
-        if not data:
-            return []
-        if values := reader.feed(data):
-            return values

@@ -31,7 +31,7 @@ MAX_GROWTH_BYTES = 1 << 30  # above the memory after loading, that an idle proce
 Receiver = Callable[[Reply], None]
 
 
-class ModelProcess:
+class ModelProcess(asyncio.Protocol):
     """The process of one model. Not thread-safe: use it from one event loop.
 
     `setup` is what `ServedModel` expects. `stuck_seconds`: a process that is silent, or computes one batch, for so long
@@ -53,12 +53,14 @@ class ModelProcess:
         self.info: dict[str, Any] = {}
         self.state: Literal["starting", "ready", "restarting", "closed"] = "starting"
         self.restarts = 0
+        self.starting: asyncio.Future[None]  # the first start; set by the registry
         self.last_used = 0.0  # in the event loop's time
         self._on_batch, self._on_event, self._on_large = on_batch, on_event, on_large
         self._loaded_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._ready: asyncio.Future[None] | None = None
+        self._reader = FrameReader()
         self._receivers: dict[int, Receiver] = {}
         self._number = 0
         self._failures = 0
@@ -91,9 +93,9 @@ class ModelProcess:
             raise
         finally:
             theirs.close()
-        self._ready = loop.create_future()
+        self._ready, self._reader = loop.create_future(), FrameReader()
         ours.setblocking(False)
-        transport, _ = await loop.create_connection(lambda: _Protocol(self), sock=ours)
+        transport, _ = await loop.create_connection(lambda: self, sock=ours)
         self._transport = transport
         transport.write(pack(self.setup))
         try:
@@ -123,22 +125,21 @@ class ModelProcess:
         if self._receivers.pop(number, None) is not None and self._transport is not None:
             self._transport.write(pack((number, "", "cancel", {})))
 
-    async def call(self, client: str, operation: str, arguments: Mapping[str, Any]) -> tuple[Any, Timing]:
-        """The payload of the reply, and how long it took; cancelling the call cancels the request."""
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    def call(self, client: str, operation: str, arguments: Mapping[str, Any]) -> asyncio.Future[tuple[Any, Timing]]:
+        """The payload of the reply, and how long it took. Whoever ends the future otherwise cancels the request."""
+        answer: asyncio.Future[tuple[Any, Timing]] = asyncio.get_running_loop().create_future()
 
         def receive(reply: Reply) -> None:
-            if not answer.done() and reply.state != "event":
-                answer.set_result(reply)
+            if answer.done() or reply.state == "event":
+                return
+            if reply.state == "error":
+                answer.set_exception(RequestError.from_tuple(reply.payload))
+            else:
+                answer.set_result((reply.payload, Timing(*(reply.timing or ()))))
 
         number = self.send(client, operation, arguments, receive)
-        try:
-            reply = await answer
-        finally:
-            self.cancel(number)
-        if reply.state == "error":
-            raise RequestError.from_tuple(reply.payload)
-        return reply.payload, Timing(*(reply.timing or ()))
+        answer.add_done_callback(lambda ended: self.cancel(number))
+        return answer
 
     async def retire(self) -> None:
         """End the process when it has answered what it has."""
@@ -170,7 +171,12 @@ class ModelProcess:
         elif reply.state == "failed" and self._ready is not None and not self._ready.done():
             self._ready.set_exception(InputError(f"{self.name} cannot be served: {reply.payload['error']}"))
 
-    def connection_lost(self) -> None:
+    def data_received(self, data: bytes) -> None:
+        for replies in self._reader.feed(data):
+            for reply in replies:
+                self.receive(Reply(*reply))
+
+    def connection_lost(self, error: Exception | None) -> None:
         """Called when the process has ended."""
         if self.state == "closed":
             return
@@ -259,16 +265,3 @@ class ModelProcess:
             self._process.wait(0.05)
         self._process.kill()
         return describe_exit(self._process.wait())
-
-
-class _Protocol(asyncio.Protocol):
-    def __init__(self, model: ModelProcess) -> None:
-        self._model, self._reader = model, FrameReader()
-
-    def data_received(self, data: bytes) -> None:
-        for replies in self._reader.feed(data):
-            for reply in replies:
-                self._model.receive(Reply(*reply))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._model.connection_lost()

@@ -18,7 +18,7 @@ from typing import Any
 
 from regard.engine.memory import use_one_arena
 from regard.errors import RegardError, is_out_of_memory
-from regard.server.models.messages import FrameReader, Reply, pack_replies, receive
+from regard.server.models.messages import FrameReader, Reply, pack_replies
 
 VERB_NICENESS = 5  # verbs leave the cores to the processes that serve
 
@@ -53,8 +53,8 @@ class _Channel:
     def _receive(self) -> None:
         reader = FrameReader()
         try:
-            while values := receive(self._socket, reader):
-                for value in values:
+            while data := self._socket.recv(1 << 18):
+                for value in reader.feed(data):
                     self.on_message(value)
         finally:
             os._exit(0)
@@ -73,7 +73,7 @@ def main() -> None:
     try:
         from regard.server.models.served_model import ServedModel
 
-        served = ServedModel.load(setup)
+        served = ServedModel(setup)
     except Exception as error:
         channel.send([Reply(0, "failed", explain(error))])
         return

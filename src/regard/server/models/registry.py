@@ -96,23 +96,19 @@ class ModelRegistry:
         self.paths = {name: name for name in names} if self.options.local else model_ids(names)
         self._settings: dict[str, Any] = {"stuck_seconds": stuck_seconds, "on_batch": on_batch, "on_event": on_event}
         self._create_process = create
-        self._running: dict[tuple[str, Lane], tuple[ModelProcess, asyncio.Task[None]]] = {}
+        self._running: dict[tuple[str, Lane], ModelProcess] = {}  # also those that are being started
         self._summaries: dict[str, ModelSummary] = {}
         self._errors: dict[str, str] = {}  # of models whose last start failed
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Load all models to serve them, at the same time. Raises the first error after ending all processes."""
-        tasks = []
-        for name in self.paths:
-            process = self._create(name, "serving")
-            tasks.append(asyncio.ensure_future(self._start(process)))
-            self._running[name, "serving"] = process, tasks[-1]
+        starting = [self._begin(name, "serving").starting for name in self.paths]
         try:
-            await asyncio.gather(*tasks)
+            await asyncio.gather(*starting)
         except BaseException:
             self.close()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*starting, return_exceptions=True)
             raise
 
     async def prepare(self) -> None:
@@ -127,19 +123,13 @@ class ModelRegistry:
 
     async def process(self, name: str, lane: Lane) -> ModelProcess:
         """A process of a model; the first call starts it. RequestError 503 when that fails."""
-        key = name, lane
-        if key not in self._running:
-            process = self._create(name, lane)
-            self._running[key] = process, asyncio.ensure_future(self._start(process))
-        process, starting = entry = self._running[key]
-        if starting.done() and not starting.cancelled() and starting.exception() is None:
-            return process
+        process = self._running.get((name, lane)) or self._begin(name, lane)
         try:
-            await asyncio.shield(starting)  # other clients may wait for it too
+            await asyncio.shield(process.starting)  # other clients may wait for it too
         except RegardError as error:
             reason = str(error).removeprefix(f"{name} cannot be served: ")
-            if self._running.get(key) is entry:  # the next request tries again
-                del self._running[key]
+            if self._running.get((name, lane)) is process:  # the next request tries again
+                del self._running[name, lane]
                 self._errors[name] = reason
                 process.report("model_not_started", reason=str(error))
             if self.options.local:
@@ -153,8 +143,8 @@ class ModelRegistry:
 
     async def any_process(self, lane: Lane) -> ModelProcess:
         """A process that runs, for what every one of them can answer; that of the first model if there is none."""
-        for (_, one), (process, starting) in self._running.items():
-            if one == lane and starting.done() and process.state == "ready":
+        for (_, one), process in self._running.items():
+            if one == lane and process.starting.done() and process.state == "ready":
                 return process
         return await self.process(next(iter(self.paths), None) or self.named(DEFAULT_MODEL), lane)
 
@@ -192,16 +182,16 @@ class ModelRegistry:
 
     def serving(self) -> list[ModelProcess]:
         """The processes that serve and have been started, in the order of the models."""
-        entries = [self._running.get((name, "serving")) for name in self.paths]
-        return [entry[0] for entry in entries if entry is not None and entry[1].done()]
+        processes = [self._running.get((name, "serving")) for name in self.paths]
+        return [process for process in processes if process is not None and process.starting.done()]
 
     def states(self) -> list[ModelState]:
         """The models for the page. Loading is one that is being started, or of which nothing is known yet."""
         found = []
         for name in self.paths:
             summary, error = self._summary(name), self._errors.get(name, "")
-            entry = self._running.get((name, "verbs"))
-            loading = summary.capabilities is None or (entry is not None and not entry[1].done())
+            process = self._running.get((name, "verbs"))
+            loading = summary.capabilities is None or (process is not None and not process.starting.done())
             state: Any = "failed" if error else "loading" if loading else "ready"
             found.append(ModelState(name=name, state=state, error=error, **dict(summary)))
         return found
@@ -212,16 +202,16 @@ class ModelRegistry:
 
     async def add(self, name: str) -> None:
         """Add a model, or load it again, and start it. Raises RegardError when it cannot be loaded."""
-        for lane in ("serving", "verbs"):
-            self._end(name, lane)
+        for process in [one for one in self._running.values() if one.name == name]:
+            self._end(process)
         self.paths = {**self.paths, name: name}
         await self.process(name, "verbs")
 
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        for process, starting in self._running.values():
-            starting.cancel()
+        for process in self._running.values():
+            process.starting.cancel()
             process.close()
 
     def describe(self) -> list[dict[str, Any]]:
@@ -230,6 +220,12 @@ class ModelRegistry:
             {"model": process.name, "state": process.state, "operations": process.info.get("operations", [])}
             for process in self.serving()
         ]
+
+    def _begin(self, name: str, lane: Lane) -> ModelProcess:
+        """A new process of a model, which is being started."""
+        process = self._running[name, lane] = self._create(name, lane)
+        process.starting = asyncio.ensure_future(self._start(process))
+        return process
 
     async def _start(self, process: ModelProcess) -> None:
         await process.start()
@@ -245,7 +241,7 @@ class ModelRegistry:
 
     def _create(self, name: str, lane: Lane) -> ModelProcess:
         setup = {"name": name, "path": self.paths[name], "lane": lane, **asdict(self.options)}
-        on_large = self._replace if lane == "serving" else self._end_process
+        on_large = self._replace if lane == "serving" else self._end
         return self._create_process(name, setup, on_large=on_large, **self._settings)
 
     def _summary(self, name: str) -> ModelSummary:
@@ -256,25 +252,21 @@ class ModelRegistry:
         known = self._summary(name).capabilities
         return known is None or operation not in LIKELY or not LIKELY[operation].isdisjoint(known)
 
-    def _end(self, name: str, lane: Lane) -> None:
+    def _end(self, process: ModelProcess) -> None:
         """End a process; the next request that needs it starts a new one."""
-        entry = self._running.pop((name, lane), None)
-        if entry is not None:
-            entry[0].close()
-
-    def _end_process(self, process: ModelProcess) -> None:
-        self._end(process.name, process.setup["lane"])
+        self._running.pop((process.name, process.setup["lane"]), None)
+        process.close()
 
     async def _end_idle(self) -> None:
         """End processes that nobody has used for long, and those used longest ago of more than MAX_IDLE."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(IDLE_CHECK_SECONDS)
-            running = [process for process, starting in self._running.values() if starting.done()]
-            idle = sorted((one for one in running if not one.in_flight), key=lambda one: one.last_used)
+            idle = [one for one in self._running.values() if one.starting.done() and not one.in_flight]
+            idle.sort(key=lambda one: one.last_used)
             for position, process in enumerate(idle):
                 if position < len(idle) - MAX_IDLE or loop.time() - process.last_used > IDLE_SECONDS:
-                    self._end_process(process)
+                    self._end(process)
 
     def _replace(self, process: ModelProcess) -> None:
         """Start a new process for the model; from then on it gets the requests, and the old one ends with its last."""
@@ -288,8 +280,8 @@ class ModelRegistry:
             except asyncio.CancelledError:
                 new.close()
                 raise
-            _, starting = self._running[process.name, "serving"]
-            self._running[process.name, "serving"] = new, starting
+            new.starting = process.starting
+            self._running[process.name, "serving"] = new
             await process.retire()
 
         self._run(replace())

@@ -31,75 +31,69 @@ MAX_LANES = 4
 
 
 class ServedModel:
-    """A loaded model with the operations that it can answer; `max_batch_tokens` 0 is what suits the device. With
-    `jobs` it has these instead."""
+    """A loaded model with the operations that it can answer: in the lane for verbs only these, else all others.
 
-    def __init__(
-        self,
-        name: str,
-        loaded: LoadedModel,
-        *,
-        precision: str | None = None,
-        max_batch_tokens: int = 0,
-        jobs: Mapping[str, Job] | None = None,
-    ) -> None:
-        self.name, self.loaded = name, loaded
-        self.services: dict[str, BatchService] = {}
-        self.jobs: dict[str, Job] = dict(jobs or {})
-        if jobs is not None:
-            return
-        with suppress(InputError):  # an image model or a translator, which have other operations
-            self.services["embed"] = EmbeddingService(loaded, precision=precision, max_tokens=max_batch_tokens)
-        if loaded.fine_tuned is not None:
-            with suppress(InputError):  # a task without labels or scores, which has verbs
-                fine_tuned = loaded.fine_tuned.with_precision(precision)
-                self.services["task"] = TaskService(fine_tuned, max_tokens=max_batch_tokens)
-        elif can(loaded.model, "text-generation"):
-            self.jobs["generate"] = CompletionJob(loaded)
+    `setup` has its `name` and `path`, its `lane` and the fields of `ModelOptions`; `max_batch_tokens` 0 is what suits
+    the device.
+    """
 
-    @staticmethod
-    def load(setup: Mapping[str, Any], load: Callable[..., LoadedModel] = load_model) -> ServedModel:
-        """Load the model of a process. `setup` has its `name` and `path`, its `lane` and the fields of
-        `ModelOptions`."""
+    def __init__(self, setup: Mapping[str, Any], load: Callable[..., LoadedModel] = load_model) -> None:
         if setup["threads"]:
             torch.set_num_threads(setup["threads"])
-        name, path, local = setup["name"], setup["path"], setup["local"]
+        self.name, path, local = setup["name"], setup["path"], setup["local"]
         loaded = load(path, device=choose_device(setup["device"]))
-        loaded = replace(loaded, name=name)  # results and errors name the model: clients see no path
+        self.loaded = loaded = replace(loaded, name=self.name)  # results and errors name the model: clients see no path
         loaded.model.eval()
         if loaded.folder is not None and not local:  # settings that are not followed are an error
             read_sentence_settings(loaded.folder)
+        self.embedding: EmbeddingService | None = None
+        self.task: TaskService | None = None
+        self.jobs: dict[str, Job] = {}
         if setup["lane"] == "verbs":
             threads = 0 if local and not setup["threads"] else torch.get_num_threads()
-            models = ProcessModels(name, loaded, {name: path}, threads=threads, local=local, load=load)
-            return ServedModel(name, loaded, jobs={"verb": VerbJob(models)})
-        options = {"precision": setup["precision"], "max_batch_tokens": setup["max_batch_tokens"]}
-        served = ServedModel(name, loaded, **options)
-        if isinstance(embedding := served.services.get("embed"), EmbeddingService):
-            embedding.warm_up()
-        return served
+            models = ProcessModels(self.name, loaded, {self.name: path}, threads=threads, local=local, load=load)
+            self.jobs["verb"] = VerbJob(models)
+            return
+        precision, max_tokens = setup["precision"], setup["max_batch_tokens"]
+        with suppress(InputError):  # an image model or a translator, which have other operations
+            self.embedding = EmbeddingService(loaded, precision=precision, max_tokens=max_tokens)
+        if loaded.fine_tuned is not None:
+            with suppress(InputError):  # a task without labels or scores, which has verbs
+                self.task = TaskService(loaded.fine_tuned.with_precision(precision), max_tokens=max_tokens)
+        elif can(loaded.model, "text-generation"):
+            self.jobs["generate"] = CompletionJob(loaded)
+        if self.embedding is not None:
+            self.embedding.warm_up()
+
+    @property
+    def services(self) -> dict[str, BatchService]:
+        """The operations whose requests are computed together."""
+        found: dict[str, BatchService | None] = {"embed": self.embedding, "task": self.task}
+        return {name: service for name, service in found.items() if service is not None}
 
     def info(self) -> dict[str, Any]:
         """What the server needs to know of the model; `operations` are those that it answers."""
         summary = summarize_model(self.loaded)
-        embedding, task = self.services.get("embed"), self.services.get("task")
-        operations = ["embed"] if isinstance(embedding, EmbeddingService) else []
-        operations += ["predict"] if isinstance(task, TaskService) and task.predicts else []
-        operations += ["rerank"] if isinstance(task, TaskService) and task.reranks else []
-        operations += ["generate"] if "generate" in self.jobs else []
-        operations += ["tokenize"] if isinstance(self.loaded.tokenizer, Tokenizer) else []
+        engine, task = self.embedding and self.embedding.engine, self.task
+        answered = {
+            "embed": engine is not None,
+            "predict": task is not None and task.predicts,
+            "rerank": task is not None and task.reranks,
+            "generate": "generate" in self.jobs,
+            "tokenize": isinstance(self.loaded.tokenizer, Tokenizer),
+        }
         parameter = next(self.loaded.model.parameters())
         return {
             **summary.model_dump(),
-            "operations": operations,
-            "labels": list(self.loaded.fine_tuned.labels) if isinstance(task, TaskService) else [],
-            "pooling": embedding.engine.pooling if isinstance(embedding, EmbeddingService) else None,
-            "width": embedding.engine.width if isinstance(embedding, EmbeddingService) else None,
+            "operations": [operation for operation, is_answered in answered.items() if is_answered],
+            "labels": [] if task is None else list(task.fine_tuned.labels),
+            "pooling": engine and engine.pooling,
+            "width": engine and engine.width,
             "max_length": self._max_length(),
             "max_batch_tokens": max((one.max_tokens for one in self.services.values()), default=0),
             "dtype": str(parameter.dtype).removeprefix("torch."),
             "device": str(parameter.device),
-            "note": describe_missing_head(self.loaded) if embedding is not None else None,
+            "note": engine and describe_missing_head(self.loaded),
         }
 
     def worker(self, send: Callable[[list[Reply]], None]) -> ModelWorker:
@@ -132,11 +126,10 @@ class ServedModel:
         return reuse_packed_weights() if "generate" in self.jobs else nullcontext()
 
     def _max_length(self) -> int | None:
-        embedding = self.services.get("embed")
-        if self.loaded.fine_tuned is not None and "task" in self.services:
-            return int(self.loaded.fine_tuned.length)
-        if isinstance(embedding, EmbeddingService):
-            return embedding.engine.max_length
+        if self.task is not None:
+            return int(self.task.fine_tuned.length)
+        if self.embedding is not None:
+            return self.embedding.engine.max_length
         return getattr(getattr(self.loaded.model, "config", None), "max_position_embeddings", None)
 
     def _tokenize(self, arguments: Mapping[str, Any]) -> list[list[tuple[int, str, bool, int | None, int | None]]]:
@@ -180,4 +173,4 @@ def _summaries(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _openapi(arguments: Mapping[str, Any]) -> bytes:
     """The description of the verbs: their results are types of modules that import torch."""
-    return verbs.encode(verbs.openapi())
+    return verbs.encode(verbs.describe())

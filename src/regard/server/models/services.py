@@ -6,7 +6,7 @@ parts of many requests together (`compute`), and makes the reply of a request of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -109,7 +109,7 @@ class EmbeddingService:
             return vectors.astype(np.float32, copy=False).tobytes(), vectors.shape[1]
 
         total = int(tokens.lengths.sum())
-        return PreparedRequest(_split_tokens(tokens, total), finish, total, warning)
+        return PreparedRequest(list(_split_tokens(tokens)), finish, total, warning)
 
     def compute(self, contents: Sequence[TokenIds]) -> list[NDArray[np.float32]]:
         tokens = contents[0]
@@ -199,8 +199,9 @@ class TaskService:
         rows = TokenIds.from_lists([[token for row in one.sequences for token in row.ids] for one in inputs])
         assert self.fine_tuned.tokenizer is not None
         warning = unreadable(self._reading, self.fine_tuned.tokenizer, texts, rows)
-        tokens = sum(map(len, inputs))
-        return PreparedRequest(_split_inputs(inputs), lambda results: finish(results, raw), tokens, warning)
+        parts = [(total, inputs[texts]) for texts, total in _parts([len(one) for one in inputs])]
+        tokens = sum(total for total, _ in parts)
+        return PreparedRequest(parts, lambda results: finish(results, raw), tokens, warning)
 
     def compute(self, contents: Sequence[Sequence[TaskInput]]) -> list[list[torch.Tensor]]:
         inputs = [one for part in contents for one in part]
@@ -244,28 +245,19 @@ def unreadable(reading: ReadingCount, tokenizer: Tokenizer, texts: Sequence[str]
     return count.note("the model") or ""
 
 
-def _split_tokens(tokens: TokenIds, total: int) -> list[tuple[int, TokenIds]]:
-    """Consecutive texts in parts of about PART_TOKENS tokens."""
-    if total <= PART_TOKENS or len(tokens) == 1:
-        return [(total, tokens)]
-    ends = np.cumsum(tokens.lengths)
-    parts, start = [], 0
-    while start < len(tokens):
-        before = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + PART_TOKENS, side="right")))
-        last = int(ends[stop - 1])
-        part = TokenIds(tokens.ids[before:last], tokens.lengths[start:stop], tokens.num_truncated[start:stop])
-        parts.append((last - before, part))
-        start = stop
-    return parts
+def _split_tokens(tokens: TokenIds) -> Iterator[tuple[int, TokenIds]]:
+    before = 0
+    for texts, total in _parts(tokens.lengths.tolist()):
+        yield total, TokenIds(tokens.ids[before : before + total], tokens.lengths[texts], tokens.num_truncated[texts])
+        before += total
 
 
-def _split_inputs(inputs: Sequence[TaskInput]) -> list[tuple[int, list[TaskInput]]]:
-    parts: list[tuple[int, list[TaskInput]]] = []
-    for one in inputs:
-        if parts and parts[-1][0] + len(one) <= PART_TOKENS:
-            parts[-1][1].append(one)
-            parts[-1] = parts[-1][0] + len(one), parts[-1][1]
-        else:
-            parts.append((len(one), [one]))
-    return parts
+def _parts(lengths: Sequence[int]) -> Iterator[tuple[slice, int]]:
+    """Consecutive texts in parts of at most PART_TOKENS tokens, or of one text, with their number of tokens."""
+    start = total = 0
+    for index, length in enumerate(lengths):
+        if index > start and total + length > PART_TOKENS:
+            yield slice(start, index), total
+            start, total = index, 0
+        total += length
+    yield slice(start, len(lengths)), total

@@ -1,6 +1,6 @@
 """The scheduler of a model's process: prepares requests while a batch runs, computes batches, sends the replies.
 
-Depends on neither HTTP nor the kind of model: services (`model_services`) compute in batches, jobs are generators that
+Depends on neither HTTP nor the kind of model: services (`services.py`) compute in batches, jobs are generators that
 take the model for a step at a time.
 """
 

@@ -63,23 +63,17 @@ class ApiDescription:
 
 
 def describe(routes: Sequence[Route], verbs: Mapping[str, Any]) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of all routes; `verbs` is that of the verbs alone."""
+    """The OpenAPI 3.1 document of all routes; `verbs` is what `client_verbs.describe` returns."""
     paths: dict[str, Any] = {}
-    schemas: dict[str, Any] = dict(verbs["components"]["schemas"])
+    schemas: dict[str, Any] = dict(verbs["schemas"])
     for route in routes:
         endpoint = route.endpoint
         if not isinstance(endpoint, Endpoint) or "{" in route.path:
             continue
         body = _schema(TypeAdapter(endpoint.body), schemas, "validation")
         result = _schema(TypeAdapter(endpoint.result), schemas, "serialization")
-        paths[route.path] = {
-            "post": {
-                "operationId": route.path.strip("/").replace("/", "_"),
-                "summary": endpoint.summary,
-                "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-                "responses": {"200": _answer("The result.", result), **_errors(shape_of(route.path))},
-            }
-        }
+        name = route.path.strip("/").replace("/", "_")
+        paths[route.path] = _post(route.path, body, result, operationId=name, summary=endpoint.summary)
     for path, summary in PLAIN.items():
         answer: dict[str, Any] = {"200": {"description": summary}, "401": {"description": ERRORS[401]}}
         if path == "/health":
@@ -87,9 +81,8 @@ def describe(routes: Sequence[Route], verbs: Mapping[str, Any]) -> dict[str, Any
         paths[path] = {
             "get": {"operationId": path.strip("/").replace("/", "_"), "summary": summary, "responses": answer}
         }
-    for path, item in verbs["paths"].items():
-        responses = {"200": item["post"]["responses"]["200"], **_errors(shape_of(path))}
-        paths.setdefault(path, {})["post"] = {**item["post"], "responses": responses}
+    for path, verb in verbs["paths"].items():
+        paths[path] = {**paths.get(path, {}), **_post(path, **verb)}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Regard", "version": "1"},
@@ -104,6 +97,16 @@ def _schema(adapter: TypeAdapter[Any], schemas: dict[str, Any], mode: Any) -> di
     found = adapter.json_schema(ref_template=TEMPLATE, mode=mode)
     schemas.update(found.pop("$defs", {}))
     return found
+
+
+def _post(path: str, body: Mapping[str, Any], result: Mapping[str, Any], **about: str) -> dict[str, Any]:
+    return {
+        "post": {
+            **about,
+            "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+            "responses": {"200": _answer("The result.", result), **_errors(shape_of(path))},
+        }
+    }
 
 
 def _answer(description: str, schema: Mapping[str, Any]) -> dict[str, Any]:

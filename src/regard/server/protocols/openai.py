@@ -21,9 +21,9 @@ from regard.server.protocols.texts_and_vectors import (
     INPUTS,
     as_rows,
     base64_rows,
+    embed,
     format_vectors,
     json_rows,
-    read_vectors,
 )
 
 MAX_LOGPROBS = 20
@@ -147,15 +147,7 @@ class OpenAIRoutes:
         inputs = as_rows(body.input, context.limits, "input", hint)
         if "" in inputs:
             raise invalid("input: expected texts that are not empty", param="input")
-        arguments = {
-            "inputs": inputs,
-            "truncate": context.limits.auto_truncate,
-            "normalize": True,
-            "dimensions": body.dimensions,
-            "param": "input",
-        }
-        data, width = await context.ask(await self.models.choose("embed", body.model), "embed", arguments)
-        vectors = read_vectors(data, width)
+        vectors = await embed(self.models, context, inputs, body.model, param="input", dimensions=body.dimensions)
         rows = await format_vectors(json_rows if body.encoding_format == "float" else base64_rows, vectors)
         items = ",".join(
             f'{{"object":"embedding","index":{index},"embedding":{row}}}' for index, row in enumerate(rows)
@@ -197,7 +189,9 @@ class OpenAIRoutes:
         first = await anext(replies)  # an error before the first token is an error of the request
         usage = bool((body.stream_options or {}).get("include_usage"))
         return StreamingResponse(
-            _events(first, replies, head, echoes, usage), media_type="text/event-stream", headers=NO_CACHE
+            _events(first, replies, head, echoes, usage),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-cache"},
         )
 
     async def list_models(self, request: Request) -> Response:
@@ -211,9 +205,6 @@ class OpenAIRoutes:
 
     def _model(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": self._started, "owned_by": "regard"}
-
-
-NO_CACHE = {"Cache-Control": "no-cache"}
 
 
 def _choices(reply: dict[str, Any], echoes: Sequence[str]) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ model that can answers. The field `model` of a request, an addition, names anoth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
@@ -22,9 +21,9 @@ from regard.server.protocols.texts_and_vectors import (
     INPUTS,
     as_rows,
     check_batch,
+    embed,
     format_vectors,
     json_rows,
-    read_vectors,
 )
 
 Model = Annotated[str | None, Field(description="The model that answers; default: the first that can.")]
@@ -139,36 +138,18 @@ class TeiRoutes:
         ]
         return [*found, Route("/info", self.info), Route("/health", self.health)]
 
-    async def vectors(
-        self, context: RequestContext, inputs: Sequence[str] | Sequence[Sequence[int]], body: _Body, **options: Any
-    ) -> Any:
-        """Vectors (n, width) of texts or rows of ids."""
-        check_batch(inputs, context.limits.max_client_batch_size, "inputs")
-        process = await self.models.choose("embed", body.model)
-        arguments = {"inputs": inputs, "normalize": True, "param": "inputs", **options}
-        return read_vectors(*await context.ask(process, "embed", arguments))
-
     async def embed(self, body: EmbedBody, context: RequestContext) -> Response:
-        vectors = await self.vectors(
-            context,
-            as_rows(body.inputs, context.limits, "inputs"),
-            body,
-            truncate=self._truncate(body),
-            normalize=body.normalize,
-            dimensions=body.dimensions,
-        )
+        inputs = as_rows(body.inputs, context.limits, "inputs")
+        options: Any = {"truncate": body.truncate, "normalize": body.normalize, "dimensions": body.dimensions}
+        vectors = await embed(self.models, context, inputs, body.model, **options)
         rows = await format_vectors(json_rows, vectors)
         return Response(f"[{','.join(rows)}]", media_type="application/json")
 
     async def similarity(self, body: SimilarityBody, context: RequestContext) -> Response:
-        inputs = body.inputs
+        inputs = [body.inputs.source_sentence, *body.inputs.sentences]
+        check_batch(inputs, context.limits.max_client_batch_size, "inputs")
         truncate = body.parameters.truncate if body.parameters else None
-        vectors = await self.vectors(
-            context,
-            [inputs.source_sentence, *inputs.sentences],
-            body,
-            truncate=self.admission.limits.auto_truncate if truncate is None else truncate,
-        )
+        vectors = await embed(self.models, context, inputs, body.model, truncate=truncate)
         return json_response((vectors[1:] @ vectors[0]).tolist())
 
     async def rerank(self, body: RerankBody, context: RequestContext) -> Response:

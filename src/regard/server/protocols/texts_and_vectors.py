@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from regard.errors import RegardError
 from regard.server.errors import invalid
-from regard.server.http.endpoint import Limits
+from regard.server.http.endpoint import Limits, RequestContext
+from regard.server.models.registry import ModelRegistry
 
 MANY = 32  # vectors that are formatted in a thread: it takes longer than other requests should wait
 INPUTS = "A text or texts; token ids if the server was started with --accept-token-ids."
@@ -42,8 +43,22 @@ def check_batch(inputs: Sequence[object], limit: int, param: str) -> None:
         raise invalid(f"{param}: expected at most {limit:,}, found {len(inputs):,}; send several requests", param=param)
 
 
-def read_vectors(data: bytes, width: int) -> NDArray[np.float32]:
-    """The vectors (n, width) in a reply of a model."""
+async def embed(
+    models: ModelRegistry,
+    context: RequestContext,
+    inputs: Any,
+    model: str | None,
+    *,
+    truncate: bool | None = None,
+    param: str = "inputs",
+    **options: Any,
+) -> NDArray[np.float32]:
+    """Vectors (n, width) of texts or rows of ids, of length 1 unless `options` say otherwise. RequestError names
+    `param`."""
+    process = await models.choose("embed", model)
+    truncate = context.limits.auto_truncate if truncate is None else truncate
+    arguments = {"inputs": inputs, "truncate": truncate, "normalize": True, "param": param, **options}
+    data, width = await context.ask(process, "embed", arguments)
     vectors = np.frombuffer(data, dtype=np.float32).reshape(-1, width)
     if not np.isfinite(vectors).all():
         raise RegardError(

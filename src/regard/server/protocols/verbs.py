@@ -56,15 +56,16 @@ class VerbRoutes:
         self.server, self.max_items = models.options.server, admission.limits.max_client_batch_size
 
     def routes(self) -> list[Route]:
-        forms: dict[str, Form] = {"": "document", "/view": "view", "/page": "page"}
-        found = [
-            Route(f"/v1/{{name}}{suffix}", self._endpoint(partial(self.run, form=form)), methods=["POST"])
-            for suffix, form in forms.items()
+        handlers: dict[str, Any] = {
+            "": partial(self.run, form="document"),
+            "/view": partial(self.run, form="view"),
+            "/page": partial(self.run, form="page"),
+            "/events": self.events,
+        }
+        return [
+            Route(f"/v1/{{name}}{suffix}", Endpoint(self.admission, Arguments, handler), methods=["POST"])
+            for suffix, handler in handlers.items()
         ]
-        return [*found, Route("/v1/{name}/events", self._endpoint(self.events), methods=["POST"])]
-
-    def _endpoint(self, handler: Any) -> Endpoint[Arguments]:
-        return Endpoint(self.admission, Arguments, handler)
 
     async def run(self, body: Arguments, context: RequestContext, form: Form) -> Response:
         process, message = await self._message(context, body.root, form)

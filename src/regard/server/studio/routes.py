@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -16,9 +16,11 @@ from regard.errors import suggest
 from regard.render.bundle import page
 from regard.server.errors import RequestError
 from regard.server.http.endpoint import AdmissionControl, Endpoint, RequestContext, json_response
+from regard.server.models.images import UploadedImages
+from regard.server.models.registry import ModelRegistry
 from regard.server.protocols.verbs import Arguments
-from regard.server.studio.studio import Studio
-from regard.server.studio.training import cancel_training, start_training, training_options
+from regard.server.studio.training import TrainingJobs, cancel_training, start_training, training_options
+from regard.server.studio.workspace import Workspace
 from regard.verbs.base import validated
 
 MAX_UPLOAD_BYTES = 12_000_000  # of an image; base64 makes four bytes of three
@@ -37,6 +39,16 @@ class BranchPrompt(BaseModel):
     """The prompt that continues from a branch of a generated text."""
 
     prompt: str
+
+
+@dataclass
+class Studio:
+    """What the requests of one studio share."""
+
+    models: ModelRegistry
+    workspace: Workspace = field(default_factory=Workspace)
+    training_jobs: TrainingJobs = field(default_factory=TrainingJobs)
+    images: UploadedImages = field(default_factory=lambda: UploadedImages({}))
 
 
 class StudioRoutes:

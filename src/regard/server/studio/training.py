@@ -24,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from regard.cancellation import Cancelled
 from regard.errors import InputError, RegardError, check_choice
 from regard.events import Event, drain
 from regard.files.disk import atomic_write
@@ -37,7 +38,7 @@ from regard.worker_process import WorkerDied, WorkerFailure, WorkerProcess, take
 
 if TYPE_CHECKING:
     from regard.server.models.registry import ModelRegistry
-    from regard.server.studio.studio import Studio
+    from regard.server.studio.routes import Studio
 
 MAX_EPOCHS = 20
 MAX_MESSAGES = 20
@@ -111,10 +112,6 @@ class TrainingOptions(BaseModel):
     builtin_labels: list[str]
 
 
-class TrainingCancelled(Exception):
-    """The user has stopped the job."""
-
-
 class TrainingJob:
     """A request and its progress. With `upload`, the page sent the examples: their file is removed when the job gives
     no model."""
@@ -150,11 +147,10 @@ class TrainingJob:
         return self.progress.model_copy(update={"seconds": seconds, "stopping": self.stop.is_set()})
 
     def on_message(self, line: str) -> None:
-        self.check_cancelled()
         self.progress.messages = [*self.progress.messages, line][-MAX_MESSAGES:]
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Update the progress from an event of the run. Raises TrainingCancelled when the user has stopped it."""
+        """Update the progress from an event of the run. Raises Cancelled when the user has stopped it."""
         self.check_cancelled()
         progress = self.progress
         match event["type"]:
@@ -187,7 +183,7 @@ class TrainingJob:
 
     def check_cancelled(self) -> None:
         if self.stop.is_set():
-            raise TrainingCancelled
+            raise Cancelled
 
 
 def run_in_process(job: TrainingJob) -> Mapping[str, float]:
@@ -280,10 +276,10 @@ class TrainingJobs:
             job.check_cancelled()
             on_done(str(folder))
             state = "done"
-        except TrainingCancelled:
+        except Cancelled:
             state = "cancelled"
         except Exception as error:  # a failed training must not end the studio
-            message = _message(error)
+            message = str(error) if isinstance(error, RegardError) else f"{type(error).__name__}: {error}"
         # The output of a cancelled job is of no use and would block its name; a failed one may be resumed.
         resumable = state == "failed" and (job.progress.step > 0 or (folder / "config.json").exists())
         if state != "done" and was_empty and not resumable:
@@ -294,10 +290,6 @@ class TrainingJobs:
         with contextlib.suppress(OSError):
             folder.rmdir()  # removes only an empty folder
         job.end(state, message)
-
-
-def _message(error: Exception) -> str:
-    return str(error) if isinstance(error, RegardError) else f"{type(error).__name__}: {error}"
 
 
 def run_training(request: TrainRequest, on_event: Callable[[Event], None]) -> dict[str, float]:
@@ -344,8 +336,9 @@ def start_training(
         workspace.check_quota(len(form.content.encode("utf-8", "surrogatepass")))
     with contextlib.ExitStack() as undo:
         if upload:
-            data = _write_upload(data, form.content)
+            data = _create_unused(data, file=True)  # concurrent uploads get different files
             undo.callback(data.unlink)
+            atomic_write(data, form.content.encode("utf-8", "surrogatepass"))
         if output is None:
             output = _create_unused(workspace.folder / f"{name.split('.')[0]}-{form.task}")
             undo.callback(output.rmdir)
@@ -408,17 +401,6 @@ def safe_file_name(name: str, *, default: str) -> str:
     """Keep letters, digits, dots and dashes of a file name."""
     cleaned = re.sub(r"[^\w.-]+", "-", Path(name).name).strip(".-")
     return cleaned[:80] or default
-
-
-def _write_upload(path: Path, content: str) -> Path:
-    """Write a file of that name, or with the next free number; concurrent uploads get different files."""
-    unused = _create_unused(path, file=True)
-    try:
-        atomic_write(unused, content.encode("utf-8", "surrogatepass"))
-    except BaseException:
-        unused.unlink()
-        raise
-    return unused
 
 
 def _create_unused(path: Path, *, file: bool = False) -> Path:

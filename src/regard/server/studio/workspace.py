@@ -1,7 +1,7 @@
-"""The state of one studio: its models, its workspace, the training job and the images sent by the page.
+"""The files of a studio.
 
-The studio writes below one folder, chosen when it starts. The page can name files in that folder and in the paths given
-with --data, and no others: neither an answer nor an error may quote any other file of this machine.
+It writes below one folder, chosen when it starts. The page can name files in that folder and in the paths given with
+--data, and no others: neither an answer nor an error may quote any other file of this machine.
 """
 
 from __future__ import annotations
