@@ -16,6 +16,7 @@ from regard.events import Event, Note, TextPiece
 from regard.generation_config import GenerationConfig
 from regard.known import DEFAULT_CAUSAL_LM
 from regard.verbs.base import (
+    PAGE,
     DecodingPrecision,
     ModelName,
     Models,
@@ -126,7 +127,7 @@ class GenerateRequest(Request, GenerationConfig):
 @verb(
     GenerateRequest,
     result="regard.interpret.generation:GenerateResult",
-    formats=(".html", ".svg", ".png", ".json"),
+    formats=(*PAGE, ".json"),
     http_limits={"max_new_tokens": 400, "num_beams": 16, "num_return_sequences": 16},
 )
 def generate(request: GenerateRequest, models: Models) -> Generator[Event, None, GenerateResult]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import PAGE, ModelName, Models, Request, argument, model_option, option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.logit_attribution import LogitAttribution
@@ -22,8 +22,7 @@ class LogitAttributionRequest(Request):
 @verb(
     LogitAttributionRequest,
     result="regard.interpret.logit_attribution:LogitAttribution",
-    command="logit-attribution",
-    formats=(".html", ".svg", ".png", ".csv", ".json"),
+    formats=(*PAGE, ".csv", ".json"),
 )
 def logit_attribution(request: LogitAttributionRequest, models: Models) -> LogitAttribution:
     """Attribute the logit of the next token to the heads and feed-forward networks of a causal model.
