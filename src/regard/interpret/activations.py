@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -121,19 +120,6 @@ def allowed_pairs(encoding: Encoding, pattern: HeadPattern, min_distance: int = 
     return np.asarray(allowed & (distance == offsets[pattern])) if pattern in offsets else allowed
 
 
-@dataclass(order=True)
-class _Kept:
-    """A text among the best so far; of equal scores the earlier text is better."""
-
-    score: float
-    order: int
-    text: str = field(compare=False)
-    line: int = field(compare=False)
-    encoding: Encoding = field(compare=False)
-    pair: tuple[int, int] = field(compare=False)
-    weights: list[float] = field(compare=False)
-
-
 def head_activations(
     model: Any,
     tokenizer: Tokenizer | None,
@@ -160,7 +146,7 @@ def head_activations(
     number = check_layer(layer, model.config.num_hidden_layers)
     check_head(head, model.config.num_attention_heads)
     limit = min(MAX_TOKENS, model.config.max_position_embeddings)
-    best: list[_Kept] = []
+    best: list[tuple[float, int, ActivatingText]] = []  # a heap; of equal scores the earlier text is better
     histogram = np.zeros(BINS, dtype=np.int64)
     read = scored = truncated = 0
     total = 0.0
@@ -180,13 +166,19 @@ def head_activations(
                 continue
             scored, total = scored + 1, total + score
             histogram[min(BINS - 1, int(score * BINS))] += 1
-            if any(one.text == text for one in best):
+            if (len(best) == top and (score, -row.number) < best[0][:2]) or any(text == one.text for *_, one in best):
                 continue
-            kept = _Kept(score, -row.number, text, row.line, encoding, (query, key), weights[query].tolist())
-            if len(best) < top:
-                heapq.heappush(best, kept)
-            else:
-                heapq.heappushpop(best, kept)
+            activating = ActivatingText(
+                line=row.line,
+                text=text,
+                tokens=[display_token(tokens, number) for number in encoding.ids],
+                special=list(encoding.special_tokens_mask),
+                query=query,
+                key=key,
+                weight=score,
+                weights=weights[query].tolist(),
+            )
+            (heapq.heappush if len(best) < top else heapq.heappushpop)(best, (score, -row.number, activating))
         read += len(chunk)
         yield Progress(stage="reading", done=read)
     if not scored:
@@ -207,7 +199,7 @@ def head_activations(
         truncated=truncated,
         mean=total / scored,
         histogram=histogram.tolist(),
-        texts=[_activating_text(tokens, one) for one in sorted(best, reverse=True)],
+        texts=[one for *_, one in sorted(best, reverse=True)],
         notes=[truncation_note(truncated)] if truncated else [],
     )
 
@@ -232,16 +224,3 @@ def _head_maps(model: Any, encodings: Sequence[Encoding], layer: int, head: int)
             length = len(encodings[index])
             maps[index] = weights[row, :length, :length].copy()
     return [maps[index] for index in range(len(encodings))]
-
-
-def _activating_text(tokenizer: Tokenizer, kept: _Kept) -> ActivatingText:
-    return ActivatingText(
-        line=kept.line,
-        text=kept.text,
-        tokens=[display_token(tokenizer, number) for number in kept.encoding.ids],
-        special=list(kept.encoding.special_tokens_mask),
-        query=kept.pair[0],
-        key=kept.pair[1],
-        weight=kept.score,
-        weights=kept.weights,
-    )
