@@ -12,7 +12,7 @@ from PIL import Image
 from regard.cli.app import run
 from regard.inference.load_model import load_model
 from regard.interpret.figure.default_model import default_figure_model
-from regard.interpret.figure.figure import draw_figure
+from regard.interpret.figure.figure import figure_of
 from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
@@ -37,7 +37,7 @@ def test_the_table(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None
     assert call(TEXT) == 0
     out, error = capsys.readouterr()
     assert error == ""
-    found = draw_figure(*load_model(tiny_bert_folder), TEXT)
+    found = figure_of(load_model(tiny_bert_folder), TEXT)
     whole, alone = found.ablation.outcomes[0].loss, found.ablation.find(["residual"]).loss
     assert whole is not None and alone is not None
     assert "encoder: [CLS] the film was [MASK] [SEP]" in out
@@ -49,7 +49,7 @@ def test_the_table(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None
 def test_the_json_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call(TEXT, "--json", "--layer", "-1", "--without", "scaling,positions") == 0
     document = json.loads(capsys.readouterr().out)
-    found = draw_figure(*load_model(tiny_bert_folder), TEXT, without=["positions", "scaling"])
+    found = figure_of(load_model(tiny_bert_folder), TEXT, without=["positions", "scaling"])
     assert document["without"] == ["positions", "scaling"] and document["layer"] == 2
     assert [box["name"] for box in document["boxes"]] == [box.name for box in found.model_boxes]
     last = document["ablation"]["outcomes"][-1]
