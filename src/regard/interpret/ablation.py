@@ -7,9 +7,8 @@ from 0.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -25,6 +24,7 @@ from regard.errors import InputError
 from regard.escaping import escape_controls
 from regard.inference.causal_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe, ProbedModel, TextProbe, probe_modes
+from regard.interpret.hooks import forward_hooks
 from regard.models.family import family_of
 from regard.nn.masks import Context
 from regard.nn.recording import Site, ablate_heads, check_head, check_layer, record
@@ -342,24 +342,13 @@ def _remove_one_per_row(weights: Tensor, site: Site, *, heads: Sequence[tuple[in
     return weights * keep[:, :, None, None]
 
 
-@contextmanager
-def skip_layers(encoder: nn.Module, layers: Collection[int]) -> Iterator[None]:
-    """Make layers, numbered from 1, return their input.
-
-    Threads share hooks, so a hook acts in the thread that set it only.
-    """
+def skip_layers(encoder: nn.Module, layers: Collection[int]) -> AbstractContextManager[None]:
+    """Make layers, numbered from 1, return their input."""
     family = family_of(encoder)
     assert family is not None
     stack: Any = getattr(encoder, family.stacks[0])
-    thread = threading.get_ident()
 
-    def return_input(module: object, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> Tensor:
-        if threading.get_ident() != thread:
-            return output
+    def return_input(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> Tensor:
         return Context.of(inputs[1]).select(inputs[0])
 
-    with ExitStack() as hooks:
-        for layer in layers:
-            hook = stack.layers[layer - 1].register_forward_hook(return_input, with_kwargs=True)
-            hooks.callback(hook.remove)
-        yield
+    return forward_hooks((stack.layers[layer - 1], return_input) for layer in layers)

@@ -17,14 +17,8 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.inference.causal_lm import CausalScorer
 from regard.interpret.attention.maps import display_token
-from regard.interpret.residual_stream import (
-    answer_token,
-    decoder_stack,
-    hook_input,
-    hook_output,
-    read_prompt,
-    token_names,
-)
+from regard.interpret.hooks import forward_hooks, hook_input
+from regard.interpret.residual_stream import answer_token, decoder_stack, read_prompt, token_names
 from regard.models.family import describe_model, family_name
 from regard.nn.block import Residual
 from regard.nn.masks import Padded
@@ -133,10 +127,10 @@ def attribute_logit(
     fed: list[Tensor] = []
     ends: list[Tensor] = []  # the embedding and the last hidden state before the norm
     with evaluation_mode(model):
-        with ExitStack() as hooks:
+        networks = [(layer.ffn, lambda module, args, kwargs, x: fed.append(x[0, -1])) for layer in stack.layers]
+        with ExitStack() as hooks, forward_hooks(networks):
             for layer in stack.layers:
                 hooks.enter_context(hook_input(layer.attention.output, lambda x: mixed.append(x[0, -1])))  # type: ignore[union-attr, arg-type]
-                hooks.enter_context(hook_output(layer.ffn, lambda x: fed.append(x[0, -1])))  # type: ignore[arg-type]
             hooks.enter_context(hook_input(stack.layers[0], lambda x: ends.append(x[0, -1])))
             hooks.enter_context(hook_input(stack.norm, lambda x: ends.append(x[0, -1])))
             hidden = scorer.model(torch.tensor([ids], device=scorer.device), Padded())[0, -1]

@@ -20,7 +20,8 @@ from regard.data.batch import in_groups
 from regard.errors import InputError
 from regard.inference.causal_lm import BATCH_TOKENS, CausalScorer
 from regard.interpret.attention.maps import display_token
-from regard.interpret.residual_stream import answer_token, decoder_stack, hook_input, read_prompt, token_names
+from regard.interpret.hooks import hook_input
+from regard.interpret.residual_stream import answer_token, decoder_stack, read_prompt, token_names
 from regard.models.family import family_name
 from regard.nn.masks import Padded
 from regard.nn.stack import Stack

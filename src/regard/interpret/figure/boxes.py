@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 
 from regard.interpret.figure import equations
+from regard.interpret.hooks import forward_hooks
 from regard.models.bert import MaskedLMHead
 from regard.models.family import can, family_of
 from regard.nn.attention import Attention, FusedProjection, SeparateProjections
@@ -26,7 +26,6 @@ class ModuleCall(NamedTuple):
     """The arguments and the result of a module."""
 
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
     result: Any
 
 
@@ -79,15 +78,11 @@ class Box:
 def capture_calls(model: nn.Module) -> Iterator[dict[nn.Module, list[ModuleCall]]]:
     """Capture the arguments and results of every module of the model in this thread while the block runs."""
     calls: dict[nn.Module, list[ModuleCall]] = {}
-    own_thread = threading.get_ident()
 
     def capture(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        if threading.get_ident() == own_thread:
-            calls.setdefault(module, []).append(ModuleCall(args, kwargs, result))
+        calls.setdefault(module, []).append(ModuleCall(args, result))
 
-    with ExitStack() as hooks:
-        for module in model.modules():
-            hooks.callback(module.register_forward_hook(capture, with_kwargs=True).remove)
+    with forward_hooks((module, capture) for module in model.modules()):
         yield calls
 
 
