@@ -16,12 +16,10 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from pydantic import PrivateAttr
-from rich.cells import cell_len
 from torch import Tensor, nn
 
 from regard.data.batch import in_groups
 from regard.errors import InputError
-from regard.escaping import escape_controls
 from regard.inference.causal_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe, ProbedModel, TextProbe, probe_modes
 from regard.interpret.hooks import forward_hooks
@@ -29,6 +27,7 @@ from regard.models.family import family_of
 from regard.nn.masks import Context
 from regard.nn.recording import Site, ablate_heads, check_head, check_layer, record
 from regard.render.result import Result, Table, round_floats
+from regard.render.terminal import padded
 
 HEAD = re.compile(r"(-?\d{1,9}|\*)\.(\d{1,9}|\*)")
 LAYER = re.compile(r"-?\d{1,9}")
@@ -177,8 +176,7 @@ class AblationResult(Result):
         )
         ranked = tuple(replace(one, after=tuple(map(text, one.after))) for one in self.sweep.ranked)
         update = {"tokens": self._token_texts, "effects": effects, "sweep": replace(self.sweep, ranked=ranked)}
-        document: dict[str, object] = round_floats(self.model_copy(update=update).to_dict())
-        return document
+        return round_floats(self.model_copy(update=update).to_dict())
 
 
 def ablate(
@@ -279,11 +277,8 @@ def _effect(probe: Probe, target: str, before: Tensor, after: Tensor, top: int) 
 
 
 def _table(changes: Sequence[OutputChange], form: str) -> Iterator[str]:
-    names = [escape_controls(one.output) for one in changes]
-    width = max(map(cell_len, names))
-    for name, one in zip(names, changes, strict=True):
-        space = " " * (width - cell_len(name))
-        yield f"    {name}{space}{one.before:{form}} -> {one.after:{form}}"
+    for name, one in zip(padded(one.output for one in changes), changes, strict=True):
+        yield f"    {name}{one.before:{form}} -> {one.after:{form}}"
 
 
 def kl_divergence(probe: Probe, before: Tensor, after: Tensor) -> Tensor | None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from regard.checkpoints.loaded_model import require_tokenizer
+from regard.checkpoints.loaded_model import LoadedModel, require_tokenizer
 from regard.data.batch import collate, group_by_size, group_by_token_budget
 from regard.data.rows import Row
 from regard.errors import InputError
@@ -25,7 +25,7 @@ from regard.models.family import can, describe_model, family_name
 from regard.nn.recording import check_head, check_layer, record
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table, round_floats
-from regard.text import Encoding, Tokenizer
+from regard.text import Encoding
 from regard.wording import count_of, truncation_note
 
 MAX_TOKENS = 256  # of one text; longer ones are truncated
@@ -103,8 +103,7 @@ class HeadActivations(Result):
         ]
 
     def view_data(self) -> dict[str, Any]:
-        data: dict[str, Any] = round_floats(self.to_dict())
-        return data
+        return round_floats(self.to_dict())
 
 
 def allowed_pairs(encoding: Encoding, pattern: HeadPattern, min_distance: int = 1) -> NDArray[np.bool_]:
@@ -121,8 +120,7 @@ def allowed_pairs(encoding: Encoding, pattern: HeadPattern, min_distance: int = 
 
 
 def head_activations(
-    model: Any,
-    tokenizer: Tokenizer | None,
+    loaded: LoadedModel,
     rows: Iterable[Row],
     *,
     layer: int,
@@ -130,19 +128,19 @@ def head_activations(
     top: int = 10,
     pattern: HeadPattern = "any",
     min_distance: int = 1,
-    name: str = "",
 ) -> Generator[Progress, None, HeadActivations]:
     """Score every text and keep the best `top`, in memory that does not grow with the number of texts.
 
     Layers above `layer`, from 1 (-1 is the last), are not computed. A text that is among the best already is not listed
     again.
     """
+    model: Any = loaded.model
     if not (can(model, "text-encoder") or can(model, "causal-lm")):
         raise InputError(
             f"a corpus search by head needs the self-attention of a BERT or a GPT, and this is {describe_model(model)} "
             "model"
         )
-    tokens = require_tokenizer(model, tokenizer)
+    tokens = require_tokenizer(*loaded)
     number = check_layer(layer, model.config.num_hidden_layers)
     check_head(head, model.config.num_attention_heads)
     limit = min(MAX_TOKENS, model.config.max_position_embeddings)
@@ -188,7 +186,7 @@ def head_activations(
             + (f" at a distance of at least {min_distance}" if min_distance > 1 else "")
         )
     return HeadActivations(
-        model=name,
+        model=loaded.name,
         family=family_name(model),
         layer=number,
         head=head,

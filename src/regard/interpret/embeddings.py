@@ -15,12 +15,13 @@ import re
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import AbstractContextManager
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import TextExample
 from regard.data.files import display_name, open_text
 from regard.errors import InputError
@@ -30,9 +31,6 @@ from regard.interpret.projection import PROJECTION_NAMES, Projection, project, p
 from regard.known import DEFAULT_MODEL
 from regard.render.result import Result, Table
 from regard.wording import is_count, truncation_note
-
-if TYPE_CHECKING:
-    from regard.checkpoints.loaded_model import LoadedModel
 
 Doubles = NDArray[np.float64]
 
@@ -177,8 +175,7 @@ def sentence_map(
         raise InputError(f"expected two sentences or more, got {len(given)}")
     used = [given[index] for index in sample_indices(len(given), limit, seed)]
     texts, labels = [example.text for example in used], [_label(example) for example in used]
-    device = next((parameter.device.type for parameter in loaded.model.parameters()), "cpu")
-    engine = load_engine((loaded.model, loaded.tokenizer), layers=layer, pooling=pooling, device=device)
+    engine = load_engine(LoadedModel("", *loaded), layers=layer, pooling=pooling)
     engine.check_texts(texts)
     engine.truncated = 0
     chunks = []
@@ -346,9 +343,7 @@ def compare_senses(
         similarity[os.fspath(static)] = [cosine_similarity(_static_vectors(static, forms)).tolist()]
     for name in models:
         with use(name) as loaded:
-            device = next((parameter.device.type for parameter in loaded.model.parameters()), "cpu")
-            pair = loaded.model, loaded.tokenizer
-            engine = load_engine(pair, layers="concat(:)", pooling="none", device=device)
+            engine = load_engine(LoadedModel("", *loaded), layers="concat(:)", pooling="none")
             vectors, pieces = word_vectors(engine, used, spans, model=name)
         similarity[name] = [cosine_similarity(layer).tolist() for layer in vectors]
         contexts[name] = WordContexts(pieces=pieces, planes=_planes(vectors))

@@ -76,8 +76,7 @@ def layer_vectors(loaded: LoadedModel, texts: Sequence[str], words: Sequence[str
             "use one that `regard pretrain elmo` wrote"
         )
     spans = [find_word(*pair, number) for number, pair in enumerate(zip(words, texts, strict=True), start=1)]
-    device = next((parameter.device.type for parameter in loaded.model.parameters()), "cpu")
-    engine = load_engine((loaded.model, loaded.tokenizer), layers="concat(:)", pooling="none", device=device)
+    engine = load_engine(LoadedModel("", *loaded), layers="concat(:)", pooling="none")
     return word_vectors(engine, texts, spans, model=loaded.name)
 
 

@@ -48,15 +48,13 @@ def activations(request: ActivationsRequest, models: Models) -> Generator[Event,
     rows = yield from open_texts(request.source, request)
     with models.use(request.model) as loaded:
         result = yield from head_activations(
-            loaded.model,
-            loaded.tokenizer,
+            loaded,
             rows.read(request.missing),
             layer=request.layer,
             head=request.head,
             top=request.top,
             pattern=request.pattern,
             min_distance=request.min_distance,
-            name=request.model,
         )
     if (note := rows.missing_note(request.missing)) is not None:
         yield Note(message=note)

@@ -34,11 +34,4 @@ def lens(request: LensRequest, models: Models) -> LogitLens:
     from regard.interpret.logit_lens import logit_lens
 
     with models.use(request.model) as loaded:
-        return logit_lens(
-            loaded.model,
-            loaded.tokenizer,
-            request.text,
-            top=request.top,
-            position=request.position,
-            name=request.model,
-        )
+        return logit_lens(loaded, request.text, top=request.top, position=request.position)

@@ -35,11 +35,4 @@ def logit_attribution(request: LogitAttributionRequest, models: Models) -> Logit
     from regard.interpret.logit_attribution import attribute_logit
 
     with models.use(request.model) as loaded:
-        return attribute_logit(
-            loaded.model,
-            loaded.tokenizer,
-            request.text,
-            answer=request.answer,
-            wrong=request.wrong,
-            name=request.model,
-        )
+        return attribute_logit(loaded, request.text, answer=request.answer, wrong=request.wrong)

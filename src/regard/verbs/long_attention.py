@@ -33,11 +33,4 @@ def long_attention(request: LongAttentionRequest, models: Models) -> LongAttenti
     from regard.interpret.attention.long import long_attention
 
     with models.use(request.model) as loaded:
-        return long_attention(
-            loaded.model,
-            loaded.tokenizer,
-            request.text,
-            layer=request.layer,
-            head=request.head,
-            name=request.model,
-        )
+        return long_attention(loaded, request.text, layer=request.layer, head=request.head)

@@ -39,12 +39,4 @@ def patch(request: PatchRequest, models: Models) -> PatchingResult:
     from regard.interpret.patching import patch_activations
 
     with models.use(request.model) as loaded:
-        return patch_activations(
-            loaded.model,
-            loaded.tokenizer,
-            request.clean,
-            request.corrupted,
-            answer=request.answer,
-            wrong=request.wrong,
-            name=request.model,
-        )
+        return patch_activations(loaded, request.clean, request.corrupted, answer=request.answer, wrong=request.wrong)

@@ -19,7 +19,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import PrivateAttr
-from rich.cells import cell_len
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
@@ -52,6 +51,7 @@ from regard.interpret.masked_lm.predictions import (
 )
 from regard.interpret.masked_lm.sweep import compare_sweep
 from regard.render.page_arrays import encode_float32
+from regard.render.terminal import padded
 
 PairKind: TypeAlias = Literal["sentences", "models", "cells"]
 Values: TypeAlias = NDArray[np.float64]
@@ -209,16 +209,14 @@ class PairResult(CompareResult):
     def _lines(self) -> Iterator[str]:
         a, b = map(escape_controls, self.labels)
         listed = self.tokens[: self._listed]
-        words = [escape_controls(one.token) for one in listed]
-        width = max(map(cell_len, [*words, "token"]))
+        heading, *words = padded(["token", *(one.token for one in listed)])
         yield self.caption
         yield ""
         first, second = max(len(a), 9), max(len(b), 9)
-        yield f"  {'token':{width}}  {a:>{first}}  {b:>{second}}  difference of {self.values}"
+        yield f"  {heading}  {a:>{first}}  {b:>{second}}  difference of {self.values}"
         for word, one in zip(words, listed, strict=True):
-            space = " " * (width - cell_len(word))
             probabilities = f"{one.probability_a:{first}.3%}  {one.probability_b:{second}.3%}"
-            yield f"  {word}{space}  {probabilities}  {one.difference:+10.2f}"
+            yield f"  {word}  {probabilities}  {one.difference:+10.2f}"
         if len(self.tokens) > len(listed):
             yield f"  and {len(self.tokens) - len(listed):,} more in the chart, which --json and --output have"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, computed_field
 from torch import Tensor
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.batch import collate
 from regard.data.examples import TextExample
 from regard.engine.tuning import DEFAULT_TOKENS
@@ -27,9 +28,6 @@ from regard.nn.masks import Padded
 from regard.render.result import Result
 from regard.render.terminal import token_columns
 from regard.wording import truncation_note
-
-if TYPE_CHECKING:
-    from regard.checkpoints.loaded_model import LoadedModel
 
 ROWS = 5  # of each table
 CHUNK_SIZE = 512  # texts between two progress events
@@ -145,8 +143,7 @@ def feature_walk(
     given = [example for example in examples if not isinstance(example, TextExample) or example.text.strip()]
     used = given if limit is None else [given[index] for index in sample_indices(len(given), limit, seed)]
     texts, labels = _texts_and_labels(used)
-    device = next((parameter.device.type for parameter in loaded.model.parameters()), "cpu")
-    engine = load_engine((loaded.model, loaded.tokenizer), layers=layer, pooling=pooling, device=device)
+    engine = load_engine(LoadedModel("", *loaded), layers=layer, pooling=pooling)
     ids, _ = engine.tokenizer.ids_batch(texts, max_length=engine.max_length)
     longest = max(map(len, ids))
     pad = engine.tokenizer.pad_token_id or 0

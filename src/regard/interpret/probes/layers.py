@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast, get_args
+from typing import ClassVar, Literal, TypeVar, cast, get_args
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, computed_field
 from torch import nn
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import TaggedExample, TextExample
 from regard.errors import InputError, check_choice
 from regard.events import Progress
@@ -45,10 +46,6 @@ from regard.interpret.probes.probe_heads import (
 from regard.render.result import Result
 from regard.tasks.metrics import entity_counts, interval, mean_interval, scores_of_counts
 from regard.wording import truncation_note
-
-if TYPE_CHECKING:
-    from regard.checkpoints.loaded_model import LoadedModel
-
 
 T = TypeVar("T")
 Classes = NDArray[np.int64]
@@ -311,13 +308,8 @@ def score_layers(
     check_choice("head", head, get_args(HeadKind))
     check_choice("pooling", pooling, ("mean", "cls"))
     tags = bool(train) and isinstance(train[0], TaggedExample)
-    device = next((parameter.device.type for parameter in loaded.model.parameters()), "cpu")
-    engine = load_engine(
-        (loaded.model, loaded.tokenizer),
-        layers="concat(0:)",
-        pooling="none" if tags or head == "bilstm" else pooling,
-        device=device,
-    )
+    pooling_used = "none" if tags or head == "bilstm" else pooling
+    engine = load_engine(LoadedModel("", *loaded), layers="concat(0:)", pooling=pooling_used)
     start, total, done = time.perf_counter(), len(train) + len(dev), 0
     if tags:
         sides = cast("Sequence[TaggedExample]", train), cast("Sequence[TaggedExample]", dev)
