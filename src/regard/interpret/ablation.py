@@ -148,7 +148,6 @@ class AblationResult(Result):
             yield f"  {name:>6}{one.strength:13.5f}{one.distance:11.4f}  {', '.join(one.changed)}".rstrip()
 
     def to_table(self) -> Table:
-        """The effect of each head removed alone."""
         ranked = self.sweep.ranked if self.sweep else ()
         return ("layer", "head", "strength", "distance"), [(o.layer, o.head, o.strength, o.distance) for o in ranked]
 
@@ -188,11 +187,8 @@ def ablate(
     sweep: HeadSweep | None = None,
 ) -> AblationResult:
     """Remove heads and layers together, and report the `top` outputs of each target; `sweep` becomes part of it."""
-    if top < 1:
-        raise InputError(f"top is {top}; expected the number of outputs to list, at least 1")
-    names = ",".join(f"{layer}.{head}" for layer, head in heads)
-    heads = parse_heads(names, num_layers=probe.num_layers, num_heads=probe.num_heads) if heads else ()
-    layers = parse_layers(",".join(map(str, layers)), num_layers=probe.num_layers) if layers else ()
+    pairs = {(check_layer(layer, probe.num_layers), check_head(head, probe.num_heads)) for layer, head in heads}
+    heads, layers = tuple(sorted(pairs)), tuple(sorted({check_layer(layer, probe.num_layers) for layer in layers}))
     silent = [(layer, head) for layer, head in heads if layer not in layers]
     with probe.evaluation_mode():
         before = probe.logits()[0]

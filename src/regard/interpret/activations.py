@@ -26,7 +26,7 @@ from regard.nn.recording import check_head, check_layer, record
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table, round_floats
 from regard.text import Encoding
-from regard.wording import count_of, truncation_note
+from regard.wording import count_of, excerpt, truncation_note
 
 MAX_TOKENS = 256  # of one text; longer ones are truncated
 BATCH_TOKENS = 2048
@@ -92,8 +92,7 @@ class HeadActivations(Result):
         for one in self.texts:
             pair = f"{one.tokens[one.query].strip()} -> {one.tokens[one.key].strip()}"
             lines.append(f"  {one.weight:6.3f}  {one.line:7,}  {escape_controls(pair)}")
-            text = escape_controls(" ".join(one.text.split()))
-            lines.append(f"{'':19}{text if len(text) <= SNIPPET else text[: SNIPPET - 3] + '...'}")
+            lines.append(f"{'':19}{escape_controls(excerpt(one.text, SNIPPET))}")
         return "\n".join(lines)
 
     def to_table(self) -> Table:

@@ -37,7 +37,6 @@ class DecodingSteps(Result):
     notes: list[str] = Field(default_factory=list)
 
     def to_table(self) -> Table:
-        """One row for each candidate."""
         headers = ["row", "step", "node", "token", "log_probability", "total", "sampling_probability", "fate"]
         return headers, [
             [

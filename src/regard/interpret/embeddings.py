@@ -30,7 +30,7 @@ from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.interpret.projection import PROJECTION_NAMES, Projection, project, project_onto_plane
 from regard.known import DEFAULT_MODEL
 from regard.render.result import Result, Table
-from regard.wording import is_count, truncation_note
+from regard.wording import excerpt, is_count, truncation_note
 
 Doubles = NDArray[np.float64]
 
@@ -45,8 +45,6 @@ STATIC_FORMAT = "expected a word and its numbers with spaces between them, as wo
 
 def sample_indices(count: int, limit: int, seed: int = 0) -> list[int]:
     """At most `limit` of the indices below `count`, sorted; the same seed gives the same ones."""
-    if limit < 1:
-        raise InputError(f"the limit is {limit}; expected 1 or more texts")
     return list(range(count)) if count <= limit else sorted(random.Random(seed).sample(range(count), limit))
 
 
@@ -134,9 +132,9 @@ class SentenceMap(Result):
         for sentence in self.sentences[:PRINTED]:
             x, y = sentence.point
             label = f"  [{sentence.label}]" if sentence.label else ""
-            lines.append(f"\n({x:.3f}, {y:.3f})  {_shorten(sentence.text)}{label}")
+            lines.append(f"\n({x:.3f}, {y:.3f})  {excerpt(sentence.text, 90)}{label}")
             for near in sentence.neighbors:
-                lines.append(f"    {near.cosine:6.3f}  {_shorten(self.sentences[near.index].text)}")
+                lines.append(f"    {near.cosine:6.3f}  {excerpt(self.sentences[near.index].text, 90)}")
         if len(self.sentences) > PRINTED:
             lines.append(f"\nand {len(self.sentences) - PRINTED:,} more; --json and --output have all of them")
         return "\n".join(lines)
@@ -166,10 +164,6 @@ def sentence_map(
 
     Above `limit`, texts are sampled at random.
     """
-    if pooling == "none":
-        raise InputError('pooling "none" gives one vector per token; a map needs one per sentence: mean, cls or max')
-    if neighbors < 1:
-        raise InputError(f"neighbors is {neighbors}; expected 1 or more")
     given = [example for example in examples if example.text.strip()]
     if len(given) < 2:
         raise InputError(f"expected two sentences or more, got {len(given)}")
@@ -226,11 +220,6 @@ def _label(example: TextExample) -> str:
             return ", ".join(example.label) or "none"
         case _:
             return str(example.label)
-
-
-def _shorten(text: str, size: int = 90) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= size else text[: size - 3] + "..."
 
 
 class Plane(BaseModel):

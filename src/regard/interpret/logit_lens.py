@@ -21,7 +21,7 @@ from regard.errors import InputError
 from regard.escaping import escape_controls
 from regard.inference.causal_lm import begin_token
 from regard.inference.masked_lm import BLANK_PATTERN
-from regard.interpret.attention.maps import display_token
+from regard.interpret.attention.maps import check_text, display_token
 from regard.models.family import can, describe_model, family_name, family_of
 from regard.nn.masks import Padded
 from regard.nn.training import evaluation_mode
@@ -139,8 +139,7 @@ def logit_lens(
     In a text for a masked model, `_` and `[MASK]` are masks. `position` defaults to the first mask, or the last token
     of the text; negative ones count from the end. Texts are truncated to `max_tokens` and the model's positions.
     """
-    if not text.strip():
-        raise InputError("the text is empty; expected at least a word")
+    check_text(text)
     model: Any = loaded.model
     head, tokenizer = output_head(model), require_tokenizer(*loaded)
     limit = min(max_tokens, model.config.max_position_embeddings)

@@ -21,9 +21,6 @@ class DecodeRequest(Request, GenerationConfig):
 
     max_new_tokens: int = option(20, help="Maximum number of tokens to generate.", metavar="N", ge=1)
 
-    def config(self) -> GenerationConfig:
-        return GenerationConfig(**{name: getattr(self, name) for name in GenerationConfig.model_fields})
-
 
 @verb(
     DecodeRequest,

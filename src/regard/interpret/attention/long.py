@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.checkpoints.loaded_model import LoadedModel, require_tokenizer
 from regard.errors import InputError
 from regard.escaping import escape_controls
-from regard.interpret.attention.maps import display_token
+from regard.interpret.attention.maps import check_text, display_token
 from regard.models.family import can, describe_model, family_name, family_of
 from regard.nn.masks import Padded
 from regard.nn.recording import check_head, check_layer, record
@@ -91,17 +91,14 @@ class LongAttention(Result):
         return "\n".join(lines)
 
     def to_table(self) -> Table:
-        """One row for each of the strongest links."""
         return ("row", "column", "query_token", "key_token", "weight"), [
             (link.row, link.column, self.tokens[link.row], self.tokens[link.column], link.weight)
             for link in self.strongest
         ]
 
 
-def long_attention(
-    loaded: LoadedModel, text: str, *, layer: int, head: int, max_tokens: int = MAX_TOKENS
-) -> LongAttention:
-    """Record one head of an encoder or a causal model over a text of up to `max_tokens`; the rest is truncated.
+def long_attention(loaded: LoadedModel, text: str, *, layer: int, head: int) -> LongAttention:
+    """Record one head of an encoder or a causal model over a text of up to MAX_TOKENS; the rest is truncated.
 
     Layers count from 1 (-1 is the last), heads from 0. Layers after the requested one do not run.
     """
@@ -109,10 +106,8 @@ def long_attention(
     if not (can(model, "text-encoder") or can(model, "causal-lm")):
         raise InputError(f"attention over long texts needs a BERT or a GPT, and this is {describe_model(model)} model")
     tokenizer = require_tokenizer(model, loaded.tokenizer)
-    if not text.strip():
-        raise InputError("the text is empty; expected at least a word")
-    limit = min(max_tokens, model.config.max_position_embeddings)
-    encoding = tokenizer.encode(text, max_length=limit)
+    check_text(text)
+    encoding = tokenizer.encode(text, max_length=min(MAX_TOKENS, model.config.max_position_embeddings))
     family = family_of(model)
     assert family is not None and family.stacks
     layers = getattr(model, family.stacks[-1]).layers

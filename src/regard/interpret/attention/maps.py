@@ -189,7 +189,6 @@ class AttentionRecord(Result):
         return "\n".join(lines)
 
     def to_table(self) -> Table:
-        """One row for each weight of the selected maps."""
         maps = self.map(self.kind).select(self.layer, self.head)
         rows: list[list[object]] = []
         for (layer, head, row, column), weight in np.ndenumerate(maps.weights):
@@ -318,6 +317,12 @@ def _segments(encoding: Encoding) -> list[int]:
 
 def _tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
     return tuple(display_token(tokenizer, token_id) for token_id in ids)
+
+
+def check_text(text: str, what: str = "text") -> None:
+    """Raise InputError for a text without words."""
+    if not text.strip():
+        raise InputError(f"the {what} is empty; expected at least a word")
 
 
 def display_token(tokenizer: Tokenizer, token_id: int) -> str:

@@ -169,8 +169,6 @@ def integrated_gradients(
     The baseline is the input without content, see `Probe.baseline`; positions and segments stay as they are. The
     integral is Gauss-Legendre quadrature with `steps` points, which is best for smooth functions.
     """
-    if steps < 1:
-        raise InputError(f"steps is {steps}; expected the number of gradients to average, at least 1")
     index, name = _output(probe, target, output)
     kind, start = probe.baseline(baseline)
     end = probe.token_embeddings().detach()

@@ -27,7 +27,7 @@ from regard.data.examples import Example
 from regard.errors import InputError, check_choice
 from regard.inference.generation.text_generator import TextGenerator
 from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM, find_blanks
-from regard.interpret.attention.maps import display_token
+from regard.interpret.attention.maps import check_text, display_token
 from regard.models.family import can, describe_model, family_name
 from regard.nn.masks import Padded
 from regard.nn.pooling import pool_padded
@@ -115,7 +115,6 @@ class Probe(ABC):
         """The name and the embeddings (T, W) of the input without content, by default the first that there is."""
 
     def output_text(self, name: str) -> str:
-        """An output as text."""
         return name
 
     @property
@@ -221,7 +220,7 @@ class TextProbe(Probe):
 
     @property
     def special(self) -> tuple[bool, ...]:
-        special = _special_ids(self.tokenizer)
+        special = special_ids(self.tokenizer)
         return tuple(number in special for number in self.ids.tolist())
 
     def token_embeddings(self) -> Tensor:
@@ -254,8 +253,7 @@ class TextProbe(Probe):
 
 def probe_model(loaded: LoadedModel, text: str, second: str | None = None, *, at: str = "blanks") -> TextProbe:
     """Probe a loaded model, fine-tuned or pretrained, with a text; see `task_probe` and `pretrained_probe`."""
-    if not text.strip():
-        raise InputError("the text is empty; expected at least a word")
+    check_text(text)
     if loaded.fine_tuned is not None:
         probe = task_probe(loaded.fine_tuned, text, second, at=at)
     else:
@@ -320,7 +318,7 @@ def _masked(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> Text
     else:
         has_blank = re.search(f"{re.escape(names.token(masked.mask_id))}|{BLANK_PATTERN}", text)
         ids = find_blanks(text, names, masked.mask_id).ids if has_blank else names.encode(text).ids
-        special = _special_ids(names)
+        special = special_ids(names)
         positions = tuple(position for position, number in enumerate(ids) if number not in special)
         targets = [f"{position} {names.token(ids[position])}" for position in positions]
     _check_length(len(ids), masked.max_length)
@@ -442,7 +440,8 @@ def _item(fine_tuned: FineTunedModel, rows: InputBuilder, example: Example) -> T
     return items[0]
 
 
-def _special_ids(tokenizer: Tokenizer) -> set[int | None]:
+def special_ids(tokenizer: Tokenizer) -> set[int | None]:
+    """The ids of the tokens that are not part of a text; [MASK] stands for a word."""
     return {
         tokenizer.cls_token_id,
         tokenizer.sep_token_id,

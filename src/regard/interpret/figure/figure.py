@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
+from regard.interpret.attention.maps import check_text
 from regard.interpret.figure.ablation import (
     COMPONENTS,
     AblationOutcome,
@@ -25,7 +26,7 @@ from regard.interpret.figure.ablation import (
     missing_components,
     without_components,
 )
-from regard.interpret.figure.boxes import Box, BoxPass, NamedTensor, capture_calls, model_boxes
+from regard.interpret.figure.boxes import Box, NamedTensor, capture_calls, model_boxes
 from regard.interpret.figure.figure_model import MIN_TOKENS, FigureInput, FigureModel, figure_model_of
 from regard.interpret.translation import one_sentence
 from regard.models.family import can
@@ -301,8 +302,7 @@ def figure_of(
     measured over the text, and over built-in sentences that depend on the model's name; a server keeps the losses of
     those. Without `ablation`, only the effect of `without` is measured, if there is any.
     """
-    if not text.strip():
-        raise InputError("the text is empty; expected at least a word")
+    check_text(text)
     figure_model, removed = figure_model_of(*loaded), check_components(without)
     text, notes = one_sentence(loaded, text) if target is None else (text, [])
     network = figure_model.model
@@ -420,6 +420,15 @@ class _Tensors:
 
 
 def _box_view(box: Box, tensors: _Tensors) -> BoxView:
+    vocabulary = ("out", "logits") if box.kind in ("linear", "softmax") else ()
+    steps = [
+        BoxPassView(
+            tensors=[(named.name, tensors.index(named, words=named.name in vocabulary)) for named in one.tensors],
+            parameters={name: list(shape) for name, shape in one.parameters.items()},
+            difference=one.difference,
+        )
+        for one in box.passes
+    ]
     return BoxView(
         part=box.part,
         group=box.group,
@@ -427,17 +436,5 @@ def _box_view(box: Box, tensors: _Tensors) -> BoxView:
         title=box.title,
         about=box.about,
         code=box.code,
-        steps=[_pass_view(box, one, tensors) for one in box.passes],
+        steps=steps,
     )
-
-
-def _pass_view(box: Box, one: BoxPass, tensors: _Tensors) -> BoxPassView:
-    return BoxPassView(
-        tensors=[(named.name, tensors.index(named, words=_is_vocabulary(box, named))) for named in one.tensors],
-        parameters={name: list(shape) for name, shape in one.parameters.items()},
-        difference=one.difference,
-    )
-
-
-def _is_vocabulary(box: Box, named: NamedTensor) -> bool:
-    return box.kind in ("linear", "softmax") and named.name in ("out", "logits")

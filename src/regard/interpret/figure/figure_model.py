@@ -18,6 +18,7 @@ from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.maps import display_token
 from regard.interpret.attention.recording import TextTokenizer
+from regard.interpret.attribution.probe import special_ids
 from regard.models.family import can, describe_model, family_name
 from regard.nn.attention import Attention
 from regard.nn.block import Block, FeedForward, Residual
@@ -116,14 +117,7 @@ class EncoderFigureModel(FigureModel):
         return self.masked_lm.tokenizer.decode(ids).strip()
 
     def _positions(self, inputs: FigureInput) -> list[int]:
-        tokenizer = self.masked_lm.tokenizer
-        special = {
-            tokenizer.cls_token_id,
-            tokenizer.sep_token_id,
-            tokenizer.bos_token_id,
-            tokenizer.eos_token_id,
-            tokenizer.pad_token_id,
-        } - {None}
+        special = special_ids(self.masked_lm.tokenizer)
         positions = [position for position, token_id in enumerate(inputs.source_ids) if token_id not in special]
         if not positions:
             raise InputError("the text has no token that could be predicted; expected at least a word")

@@ -19,7 +19,7 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.batch import collate
 from regard.data.examples import TextExample
 from regard.engine.tuning import DEFAULT_TOKENS
-from regard.errors import InputError, check_choice
+from regard.errors import InputError
 from regard.events import Progress
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.interpret.embeddings import sample_indices, sampling_note
@@ -27,7 +27,7 @@ from regard.interpret.probes.layers import text_labels
 from regard.nn.masks import Padded
 from regard.render.result import Result
 from regard.render.terminal import token_columns
-from regard.wording import truncation_note
+from regard.wording import excerpt, truncation_note
 
 ROWS = 5  # of each table
 CHUNK_SIZE = 512  # texts between two progress events
@@ -103,7 +103,7 @@ class FeatureWalk(Result):
         counts = ", ".join(f"{label}: {number:,}" for label, number in self.counts.items())
         yield f"1. {count:,} texts with labels ({counts})"
         for text, label in zip(self.texts, self.labels, strict=True):
-            yield f"   {label:>4}  {_shorten(text, 90)}"
+            yield f"   {label:>4}  {excerpt(text, 90)}"
         yield "\n2. Tokens of the first text, with their ids"
         yield from token_columns(self.tokens[0], self.ids[0])
         yield "\n3. Every text as ids"
@@ -138,7 +138,6 @@ def feature_walk(
 
     `as_in_deck` repeats it without an attention mask. Above `limit`, texts are sampled at random.
     """
-    check_choice("pooling", pooling, ("cls", "mean"))
     _require_sklearn()
     given = [example for example in examples if not isinstance(example, TextExample) or example.text.strip()]
     used = given if limit is None else [given[index] for index in sample_indices(len(given), limit, seed)]
@@ -278,8 +277,3 @@ def _row(numbers: Sequence[int]) -> str:
 
 def _shape(shape: Sequence[int]) -> str:
     return " x ".join(f"{size:,}" for size in shape)
-
-
-def _shorten(text: str, size: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= size else text[: size - 3] + "..."
