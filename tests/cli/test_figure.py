@@ -11,7 +11,7 @@ from PIL import Image
 
 from regard.cli.app import run
 from regard.inference.load_model import load_model
-from regard.interpret.figure.default_model import default_figure_model
+from regard.interpret.figure.figure_model import default_figure_model
 from regard.interpret.figure.figure import figure_of
 from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
@@ -95,8 +95,8 @@ def test_a_fine_tuned_model_without_a_masked_lm_head(tiny_bert_folder: Path, tmp
 def test_a_built_in_post_norm_translator_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configs = {"lstm": "{}", "pre": '{"norm_first": true}', "post": '{"norm_first": false}'}
     names: list[str] = []
-    monkeypatch.setattr("regard.interpret.figure.default_model.builtin_names", lambda: names)
-    monkeypatch.setattr("regard.interpret.figure.default_model.builtin_folder", lambda name: tmp_path / name)
+    monkeypatch.setattr("regard.interpret.figure.figure_model.builtin_names", lambda: names)
+    monkeypatch.setattr("regard.interpret.figure.figure_model.builtin_folder", lambda name: tmp_path / name)
     for (name, config), expected in zip(configs.items(), ("regard-bert", "pre", "post"), strict=True):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(config)

@@ -19,7 +19,7 @@ from regard.errors import InputError
 from regard.inference.causal_lm import CausalScorer
 from regard.interpret.attention.maps import display_token
 from regard.interpret.hooks import forward_hooks, hook_input
-from regard.interpret.residual_stream import answer_token, decoder_stack, read_prompt, token_names
+from regard.interpret.residual_stream import answer_token, last_stack, read_prompt, token_names
 from regard.models.family import describe_model, family_name
 from regard.nn.block import Residual
 from regard.nn.masks import Padded
@@ -115,7 +115,7 @@ def attribute_logit(
     model = loaded.model
     scorer = CausalScorer.of(*loaded, doing="logit attribution")
     ids = read_prompt(scorer, prompt, max_tokens=MAX_TOKENS)
-    stack: Any = decoder_stack(model)
+    stack: Any = last_stack(model)
     check_pre_norm(model)
     mixed: list[Tensor] = []  # the inputs of the output projections: the heads side by side
     fed: list[Tensor] = []
@@ -174,7 +174,7 @@ def attribute_logit(
 
 def check_pre_norm(model: nn.Module) -> None:
     """Raise InputError unless every layer adds to the residual stream and only the end of the stack normalizes it."""
-    stack = decoder_stack(model)
+    stack = last_stack(model)
     if not all(one.first for one in stack.modules() if isinstance(one, Residual)):
         raise InputError(
             f"logit attribution needs a pre-norm model, whose layers add to the residual stream, such as GPT-2 or "

@@ -22,7 +22,8 @@ from regard.escaping import escape_controls
 from regard.inference.causal_lm import begin_token
 from regard.inference.masked_lm import BLANK_PATTERN
 from regard.interpret.attention.maps import check_text, display_token
-from regard.models.family import can, describe_model, family_name, family_of
+from regard.interpret.residual_stream import last_stack
+from regard.models.family import can, describe_model, family_name
 from regard.nn.masks import Padded
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table, round_floats
@@ -186,11 +187,8 @@ def output_head(model: Any) -> Callable[[Tensor], Tensor]:
 
 def hidden_states_before_head(model: Any, ids: Tensor) -> list[Tensor]:
     """Every hidden state (B, T, W) as the output head would receive it: after the final norm, if the model has one."""
-    family = family_of(model)
-    assert family is not None and family.stacks
-    norm = getattr(model, family.stacks[-1]).norm
     *inner, last = model.states(ids, Padded())
-    return [*map(norm, inner), last]  # the last one has been through the norm
+    return [*map(last_stack(model).norm, inner), last]  # the last one has been through the norm
 
 
 def _encode(model: nn.Module, tokenizer: Tokenizer, text: str, limit: int) -> Encoding:

@@ -22,7 +22,7 @@ from regard.errors import InputError
 from regard.inference.causal_lm import BATCH_TOKENS, CausalScorer
 from regard.interpret.attention.maps import display_token
 from regard.interpret.hooks import hook_input
-from regard.interpret.residual_stream import answer_token, decoder_stack, read_prompt, token_names
+from regard.interpret.residual_stream import answer_token, last_stack, read_prompt, token_names
 from regard.models.family import family_name
 from regard.nn.masks import Padded
 from regard.nn.stack import Stack
@@ -125,7 +125,7 @@ class ActivationPatching:
     def __init__(self, model: Any, clean: Sequence[int], corrupted: Sequence[int]) -> None:
         if len(clean) != len(corrupted):
             raise InputError(f"the prompts have {len(clean)} and {len(corrupted)} tokens; expected the same number")
-        self.model, self.stack = model, decoder_stack(model)
+        self.model, self.stack = model, last_stack(model)
         self.num_tokens, self.num_layers = len(clean), len(self.stack.layers)
         self.clean_states, self.clean_mixed, self.clean_logits = self._run(clean)
         self.corrupted_states, _, self.corrupted_logits = self._run(corrupted)

@@ -34,8 +34,8 @@ def answer_token(tokenizer: Tokenizer, text: str) -> int:
     raise InputError(f"{text!r} is {len(pieces[0])} tokens ({found}); expected a word of one token, or its first token")
 
 
-def decoder_stack(model: nn.Module) -> Stack:
-    """The layers of a causal model with their final norm."""
+def last_stack(model: nn.Module) -> Stack:
+    """The layers of a model with their final norm; of an encoder-decoder those of the decoder."""
     family = family_of(model)
     assert family is not None and family.stacks
     stack: Stack = getattr(model, family.stacks[-1])

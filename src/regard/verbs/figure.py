@@ -40,8 +40,8 @@ def figure(request: FigureRequest, models: Models) -> Figure:
 
     Example: regard figure "The cat sat on the mat." --without positions --output page.html
     """
-    from regard.interpret.figure.default_model import default_figure_model
     from regard.interpret.figure.figure import figure_of
+    from regard.interpret.figure.figure_model import default_figure_model
 
     with models.use(request.model or default_figure_model()) as loaded:
         result = figure_of(

@@ -18,7 +18,8 @@ from regard.checkpoints.loaded_model import LoadedModel, require_tokenizer
 from regard.errors import InputError
 from regard.escaping import escape_controls
 from regard.interpret.attention.maps import check_text, display_token
-from regard.models.family import can, describe_model, family_name, family_of
+from regard.interpret.residual_stream import last_stack
+from regard.models.family import can, describe_model, family_name
 from regard.nn.masks import Padded
 from regard.nn.recording import check_head, check_layer, record
 from regard.nn.training import evaluation_mode
@@ -108,9 +109,7 @@ def long_attention(loaded: LoadedModel, text: str, *, layer: int, head: int) -> 
     tokenizer = require_tokenizer(model, loaded.tokenizer)
     check_text(text)
     encoding = tokenizer.encode(text, max_length=min(MAX_TOKENS, model.config.max_position_embeddings))
-    family = family_of(model)
-    assert family is not None and family.stacks
-    layers = getattr(model, family.stacks[-1]).layers
+    layers: Any = last_stack(model).layers
     layer = check_layer(layer, len(layers))
     attention = layers[layer - 1].attention
     check_head(head, attention.heads)

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product, zip_longest
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -50,19 +50,13 @@ class Slot:
 class Template:
     """A text split at its slots: there is one piece more than there are slots."""
 
-    text: str
     pieces: tuple[str, ...]
     slots: tuple[Slot, ...]
 
     def sentences(self) -> list[str]:
         """Every combination of values, the last slot changing fastest."""
-        return [self.fill(values) for values in product(*(slot.values for slot in self.slots))]
-
-    def fill(self, values: Sequence[str]) -> str:
-        parts = [self.pieces[0]]
-        for value, piece in zip(values, self.pieces[1:], strict=True):
-            parts += value, piece
-        return "".join(parts)
+        choices = product(*(slot.values for slot in self.slots))
+        return ["".join(chain(*zip_longest(self.pieces, values, fillvalue=""))) for values in choices]
 
 
 def parse_template(text: str) -> Template:
@@ -72,7 +66,7 @@ def parse_template(text: str) -> Template:
         pieces.append(text[end : match.start()])
         slots.append(_slot(match[0], match[1]))
         end = match.end()
-    return Template(text, (*pieces, text[end:]), tuple(slots))
+    return Template((*pieces, text[end:]), tuple(slots))
 
 
 def _slot(written: str, inside: str) -> Slot:
