@@ -178,7 +178,6 @@ def option(
     *flags: str,
     help: str,
     metavar: str | None = None,
-    hidden: bool = False,
     repeat: bool = False,
     variadic: bool = False,
     group: str | None = None,
@@ -190,8 +189,8 @@ def option(
     A list is written with commas; with `repeat` as several options, with `variadic` also as the words after one option.
     `group` is the heading under which the help page lists the option. `writes`: it names a file or folder to write.
     """
-    cli: Any = {"flags": list(flags), "metavar": metavar, "hidden": hidden}
-    cli |= {"repeat": repeat or variadic, "variadic": variadic, "group": group, "writes": writes}
+    cli: Any = {"flags": list(flags), "metavar": metavar, "group": group, "writes": writes}
+    cli |= {"repeat": repeat or variadic, "variadic": variadic}
     return Field(default, description=help, json_schema_extra={"cli": cli}, **limits)
 
 
@@ -205,8 +204,8 @@ def model_option(
     return option(default, "-m", help=help, metavar="MODEL")
 
 
-def seed_option(default: int = 0) -> Any:
-    return option(default, help="The same seed gives the same result.", metavar="N", ge=0, le=2**63 - 1)
+def seed_option() -> Any:
+    return option(0, help="The same seed gives the same result.", metavar="N", ge=0, le=2**63 - 1)
 
 
 def layer_option(help: str, default: int | None = None) -> Any:
@@ -232,9 +231,9 @@ def decoding_precision_option() -> Any:
     )
 
 
-def layers_option(default: str = "-1") -> Any:
+def layers_option() -> Any:
     help = "-1 is the last layer, 0 the output of the embeddings; or sum, mean or concat of a slice: concat(-4:)."
-    return option(default, "-l", help=help, metavar="LAYERS")
+    return option("-1", "-l", help=help, metavar="LAYERS")
 
 
 class CountingModels:
