@@ -62,6 +62,10 @@ class GenerationConfig(BaseModel):
             )
         return self
 
+    def config(self) -> GenerationConfig:
+        """The settings without the fields of a subclass."""
+        return GenerationConfig(**{name: getattr(self, name) for name in GenerationConfig.model_fields})
+
     @property
     def method(self) -> Literal["beam", "greedy", "sample"]:
         if self.num_beams > 1:

@@ -14,6 +14,12 @@ def truncation_note(count: int) -> str:
     return f"{count_of(count, 'text')} had more tokens than the model reads and {verb} truncated"
 
 
+def excerpt(text: str, size: int) -> str:
+    """Return a text on one line, cut to `size` characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= size else text[: size - 3] + "..."
+
+
 def is_count(text: str) -> bool:
     """Return whether a text is a nonnegative integer short enough for `int`, which rejects thousands of digits."""
     return len(text) < 19 and text.isdecimal()

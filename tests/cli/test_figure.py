@@ -11,8 +11,8 @@ from PIL import Image
 
 from regard.cli.app import run
 from regard.inference.load_model import load_model
-from regard.interpret.figure.default_model import default_figure_model
-from regard.interpret.figure.figure import draw_figure
+from regard.interpret.figure.figure_model import default_figure_model
+from regard.interpret.figure.figure import figure_of
 from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
@@ -37,7 +37,7 @@ def test_the_table(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None
     assert call(TEXT) == 0
     out, error = capsys.readouterr()
     assert error == ""
-    found = draw_figure(*load_model(tiny_bert_folder), TEXT)
+    found = figure_of(load_model(tiny_bert_folder), TEXT)
     whole, alone = found.ablation.outcomes[0].loss, found.ablation.find(["residual"]).loss
     assert whole is not None and alone is not None
     assert "encoder: [CLS] the film was [MASK] [SEP]" in out
@@ -49,7 +49,7 @@ def test_the_table(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None
 def test_the_json_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call(TEXT, "--json", "--layer", "-1", "--without", "scaling,positions") == 0
     document = json.loads(capsys.readouterr().out)
-    found = draw_figure(*load_model(tiny_bert_folder), TEXT, without=["positions", "scaling"])
+    found = figure_of(load_model(tiny_bert_folder), TEXT, without=["positions", "scaling"])
     assert document["without"] == ["positions", "scaling"] and document["layer"] == 2
     assert [box["name"] for box in document["boxes"]] == [box.name for box in found.model_boxes]
     last = document["ablation"]["outcomes"][-1]
@@ -95,8 +95,8 @@ def test_a_fine_tuned_model_without_a_masked_lm_head(tiny_bert_folder: Path, tmp
 def test_a_built_in_post_norm_translator_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configs = {"lstm": "{}", "pre": '{"norm_first": true}', "post": '{"norm_first": false}'}
     names: list[str] = []
-    monkeypatch.setattr("regard.interpret.figure.default_model.builtin_names", lambda: names)
-    monkeypatch.setattr("regard.interpret.figure.default_model.builtin_folder", lambda name: tmp_path / name)
+    monkeypatch.setattr("regard.interpret.figure.figure_model.builtin_names", lambda: names)
+    monkeypatch.setattr("regard.interpret.figure.figure_model.builtin_folder", lambda name: tmp_path / name)
     for (name, config), expected in zip(configs.items(), ("regard-bert", "pre", "post"), strict=True):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(config)

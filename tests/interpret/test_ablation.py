@@ -204,4 +204,4 @@ def test_invalid_arguments_are_rejected(masked_probe: Probe) -> None:
     with pytest.raises(InputError, match="no layer 3: this model has layers 1 to 2"):
         ablate(masked_probe, heads=[(3, 0)])
     with pytest.raises(InputError, match="top is 0"):
-        ablate(masked_probe, heads=[(1, 0)], top=0)
+        regard.ablate("the _", top=0)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import regard
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.rows import Row
 from regard.errors import InputError
 from regard.events import drain
@@ -45,7 +46,8 @@ def expected(bert: Loaded, text: str, layer: int, head: int, pattern: HeadPatter
 
 @pytest.mark.parametrize(("pattern", "distance"), [("any", 1), ("any", 3), ("previous", 1), ("next", 1), ("same", 1)])
 def test_scores_are_those_of_the_maps(bert: Loaded, pattern: HeadPattern, distance: int) -> None:
-    found = drain(head_activations(*bert, rows(TEXTS), layer=2, head=1, top=3, pattern=pattern, min_distance=distance))
+    options = {"layer": 2, "head": 1, "top": 3, "pattern": pattern, "min_distance": distance}
+    found = drain(head_activations(LoadedModel("", *bert), rows(TEXTS), **options))  # type: ignore[arg-type]
     scores = {text: expected(bert, text, 2, 1, pattern, distance) for text in TEXTS}
     known = sorted((score for score in scores.values() if score is not None), reverse=True)
     assert [one.weight for one in found.texts] == pytest.approx(known[:3], abs=1e-5)
@@ -75,7 +77,7 @@ def test_texts_are_read_in_chunks_and_repeated_ones_are_listed_once(bert: Loaded
             ahead += 1
             yield Row(number, number + 1, (TEXTS[number % len(TEXTS)],), {})
 
-    events = head_activations(*bert, stream(), layer=1, head=0, top=10)
+    events = head_activations(LoadedModel("", *bert), stream(), layer=1, head=0, top=10)
     most = 0
     while True:
         try:
@@ -92,8 +94,8 @@ def test_texts_are_read_in_chunks_and_repeated_ones_are_listed_once(bert: Loaded
 def test_errors(bert: Loaded) -> None:
     for layer, head, message in [(9, 0, "no layer 9"), (1, 9, "no head 9")]:
         with pytest.raises(InputError, match=message):
-            drain(head_activations(*bert, rows(TEXTS), layer=layer, head=head))
+            drain(head_activations(LoadedModel("", *bert), rows(TEXTS), layer=layer, head=head))
     with pytest.raises(InputError, match="none of the 1 text has such a pair"):
-        drain(head_activations(*bert, rows(["good"]), layer=1, head=0))
+        drain(head_activations(LoadedModel("", *bert), rows(["good"]), layer=1, head=0))
     with pytest.raises(InputError, match="there are no texts"):
-        drain(head_activations(*bert, rows([]), layer=1, head=0))
+        drain(head_activations(LoadedModel("", *bert), rows([]), layer=1, head=0))

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import regard
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.inference.causal_lm import prompt_ids
 from regard.interpret.logit_attribution import attribute_logit
@@ -59,7 +60,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 @pytest.mark.parametrize("wrong", [None, "bad"])
 def test_contributions_sum_to_the_logit(tokenizer: Tokenizer, name: str, wrong: str | None) -> None:
     model: Any = randomized(MODELS[name]())
-    found = attribute_logit(model, tokenizer, "the film was", answer="good", wrong=wrong)
+    found = attribute_logit(LoadedModel("", model, tokenizer), "the film was", answer="good", wrong=wrong)
     ids = torch.tensor([prompt_ids(tokenizer, "the film was")])
     with torch.no_grad():
         logits = model.logits(model(ids))[0, -1]
@@ -94,14 +95,14 @@ def test_the_contribution_of_one_head_and_layer(tokenizer: Tokenizer) -> None:
         direction = model.embedding.tokens.weight[tokenizer.id("good")] * model.decoder.norm.weight / scale
         expected_head = float((head - head.mean()) @ direction)
         expected_fed = float((fed[0][0, -1] - fed[0][0, -1].mean()) @ direction)
-    found = attribute_logit(model, tokenizer, "the film was", answer="good")
+    found = attribute_logit(LoadedModel("", model, tokenizer), "the film was", answer="good")
     assert found.heads[1][2] == pytest.approx(expected_head, abs=1e-4)
     assert found.feed_forward[2] == pytest.approx(expected_fed, abs=1e-4)
 
 
 def test_default_answer_and_views(tokenizer: Tokenizer, tmp_path: Path) -> None:
     model: Any = randomized(MODELS["llama"]())
-    found = attribute_logit(model, tokenizer, "we love water")
+    found = attribute_logit(LoadedModel("", model, tokenizer), "we love water")
     ids = torch.tensor([prompt_ids(tokenizer, "we love water")])
     with torch.no_grad():
         assert found.answer_id == int(model.logits(model(ids))[0, -1].argmax())
@@ -118,29 +119,29 @@ def test_models_without_a_residual_sum_are_refused(tokenizer: Tokenizer) -> None
     for layer in model.decoder.layers:
         layer.ffn_residual.first = False
     with pytest.raises(InputError, match="needs a pre-norm model"):
-        attribute_logit(model, tokenizer, "the film")
+        attribute_logit(LoadedModel("", model, tokenizer), "the film")
     model = MODELS["gpt2"]()
     model.decoder.norm = torch.nn.Identity()
     with pytest.raises(InputError, match="final layer norm or RMS norm; this model has Identity"):
-        attribute_logit(model, tokenizer, "the film")
+        attribute_logit(LoadedModel("", model, tokenizer), "the film")
     model = randomized(MODELS["gpt2"]())
     model.decoder.layers[1].attention_residual.dropout = torch.nn.Tanh()  # more than a sum
     with pytest.raises(InputError, match="computes more than a sum"):
-        attribute_logit(model, tokenizer, "the film")
+        attribute_logit(LoadedModel("", model, tokenizer), "the film")
     with pytest.raises(InputError, match="needs a pre-norm model"):
-        attribute_logit(OpenAIGpt(OpenAIGptConfig(**SHAPE)), tokenizer, "the film")
+        attribute_logit(LoadedModel("", OpenAIGpt(OpenAIGptConfig(**SHAPE)), tokenizer), "the film")
     bert, words = regard.load("regard-bert")
     with pytest.raises(InputError, match="logit attribution needs a model that predicts the next token"):
-        attribute_logit(bert, words, "the film")
+        attribute_logit(LoadedModel("", bert, words), "the film")
 
 
 def test_invalid_prompts_and_answers(tokenizer: Tokenizer) -> None:
     model = MODELS["gpt2"]()
     with pytest.raises(InputError, match="'good water' is 2 tokens"):
-        attribute_logit(model, tokenizer, "the film was", answer="good water")
+        attribute_logit(LoadedModel("", model, tokenizer), "the film was", answer="good water")
     with pytest.raises(InputError, match="both 'good'"):
-        attribute_logit(model, tokenizer, "the film was", answer="good", wrong="good")
+        attribute_logit(LoadedModel("", model, tokenizer), "the film was", answer="good", wrong="good")
     with pytest.raises(InputError, match="has 41 tokens; expected 1 to 22"):
-        attribute_logit(model, tokenizer, "water " * 40)
+        attribute_logit(LoadedModel("", model, tokenizer), "water " * 40)
     with pytest.raises(InputError, match="expected 1 to 22"):
-        attribute_logit(model, tokenizer, " ")
+        attribute_logit(LoadedModel("", model, tokenizer), " ")

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import regard
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.inference.masked_lm import fill_blanks
 from regard.interpret.generation import next_tokens
@@ -29,7 +30,7 @@ def bert() -> tuple[Any, Any]:
 
 def test_the_last_layer_of_a_gpt_is_its_own_output(gpt: tuple[Any, Any]) -> None:
     model, tokenizer = gpt
-    found = logit_lens(model, tokenizer, "The king and the queen of France", top=3)
+    found = logit_lens(LoadedModel("", model, tokenizer), "The king and the queen of France", top=3)
     own = next_tokens(model, tokenizer, "The king and the queen of France", top=3)
     last = found.layers[-1].predictions[-1]
     assert [one.id for one in last.candidates] == [one.token for one in own.candidates]
@@ -50,7 +51,7 @@ def test_inner_layers_pass_through_the_final_norm_and_the_head(gpt: tuple[Any, A
         states = hidden_states_before_head(model, ids)
         expected = model.logits(model.decoder.norm(tape.hidden()[3]))
         assert torch.allclose(output_head(model)(states[3]), expected, atol=1e-4)
-    found = logit_lens(model, tokenizer, "The king and the queen")
+    found = logit_lens(LoadedModel("", model, tokenizer), "The king and the queen")
     probabilities = expected[0].softmax(-1)
     prediction = found.layers[3].predictions[2]
     assert prediction.candidates[0].id == int(probabilities[2].argmax())
@@ -61,7 +62,7 @@ def test_inner_layers_pass_through_the_final_norm_and_the_head(gpt: tuple[Any, A
 
 def test_the_last_layer_of_a_bert_fills_the_blank(bert: tuple[Any, Any]) -> None:
     model, tokenizer = bert
-    found = logit_lens(model, tokenizer, "In winter the fields are _ with snow.", top=4)
+    found = logit_lens(LoadedModel("", model, tokenizer), "In winter the fields are _ with snow.", top=4)
     filled = fill_blanks(model, tokenizer, "In winter the fields are _ with snow.", top=4).masks[0]
     assert found.tokens[found.position] == "[MASK]" and found.predicts == "same"
     last = found.layers[-1].predictions[found.position]
@@ -74,12 +75,12 @@ def test_the_last_layer_of_a_bert_fills_the_blank(bert: tuple[Any, Any]) -> None
 
 
 def test_long_texts_and_errors(bert: tuple[Any, Any], gpt: tuple[Any, Any]) -> None:
-    found = logit_lens(*gpt, "one two three " * 40, max_tokens=10, position=-1, top=1)
+    found = logit_lens(LoadedModel("", *gpt), "one two three " * 40, max_tokens=10, position=-1, top=1)
     assert len(found.tokens) == 10 and found.truncated > 0 and found.position == 9 and "truncated" in found.notes[0]
     with pytest.raises(InputError, match="no position 3: the text has 3 tokens, 0 to 2"):
-        logit_lens(*bert, "king", position=3)
+        logit_lens(LoadedModel("", *bert), "king", position=3)
     with pytest.raises(InputError, match="empty"):
-        logit_lens(*gpt, "  ")
+        logit_lens(LoadedModel("", *gpt), "  ")
     model, tokenizer = regard.load("regard-embed")
     with pytest.raises(InputError, match="needs a model that predicts tokens"):
-        logit_lens(model, tokenizer, "a text")
+        logit_lens(LoadedModel("", model, tokenizer), "a text")

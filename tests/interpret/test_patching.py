@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import regard
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.interpret.patching import ActivationPatching, patch_activations
 from tests.parity.references import Pair, pair_of
@@ -109,7 +110,11 @@ def test_equal_to_hooks_on_transformers(pair: Pair) -> None:
 def test_result_of_a_real_model(tmp_path: Path) -> None:
     model, tokenizer = regard.load("regard-gpt")
     found = patch_activations(
-        model, tokenizer, "The king said that he", "The queen said that he", answer="was", wrong="had", name="gpt"
+        LoadedModel("gpt", model, tokenizer),
+        "The king said that he",
+        "The queen said that he",
+        answer="was",
+        wrong="had",
     )
     depth, heads, length = model.config.num_hidden_layers, model.config.num_attention_heads, len(found.clean_tokens)
     assert (len(found.residual), len(found.residual[0])) == (depth + 1, length)
@@ -128,13 +133,13 @@ def test_result_of_a_real_model(tmp_path: Path) -> None:
 def test_invalid_prompts() -> None:
     model, tokenizer = regard.load("regard-gpt")
     with pytest.raises(InputError, match=r"3 \(.*\) and 5 \(.*\) tokens.*same number"):
-        patch_activations(model, tokenizer, "The king said", "The king said that he")
+        patch_activations(LoadedModel("", model, tokenizer), "The king said", "The king said that he")
     with pytest.raises(InputError, match="are both ' was'"):
-        patch_activations(model, tokenizer, "The king", "The queen", answer="was", wrong="was")
+        patch_activations(LoadedModel("", model, tokenizer), "The king", "The queen", answer="was", wrong="was")
     with pytest.raises(InputError, match="nothing to restore"):
-        patch_activations(model, tokenizer, "The king", "The king", answer="was", wrong="had")
+        patch_activations(LoadedModel("", model, tokenizer), "The king", "The king", answer="was", wrong="had")
     with pytest.raises(ValueError, match="5 and 4 tokens"):
         ActivationPatching(model, CLEAN, CORRUPTED[:-1])
     bert, words = regard.load("regard-bert")
     with pytest.raises(InputError, match="activation patching needs a model that predicts the next token"):
-        patch_activations(bert, words, "a", "b")
+        patch_activations(LoadedModel("", bert, words), "a", "b")

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import regard
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError, RegardError
 from regard.interpret.ablation import ablate, sweep_heads
 from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapKind, TokenAxis
 from regard.interpret.attribution.probe import pretrained_probe, task_probe
 from regard.interpret.faithfulness import measure_faithfulness
-from regard.interpret.figure.figure import draw_figure
+from regard.interpret.figure.figure import figure_of
 from regard.render import drawing
 from regard.render.drawing import png, svg
 from regard.text import Tokenizer
@@ -248,7 +249,7 @@ def test_values_near_zero_have_no_sign(tiny_bert_folder: Path) -> None:
 def test_removed_boxes_of_the_figure_are_faded(tiny_bert_folder: Path) -> None:
     pair = regard.load(tiny_bert_folder)
     for without, opacity in (([], "0.28"), (["positions"], "0.06")):
-        figure = draw_figure(*pair, "the film", without=without)
+        figure = figure_of(LoadedModel("", *pair), "the film", without=without)
         root = ElementTree.fromstring(svg({**figure.drawing_data(), "place": "#figure?layer=1"}))
         elements = list(root)
         label = next(index for index, one in enumerate(elements) if one.text == "Encoding")

@@ -351,7 +351,6 @@ def _parameter(name: str, info: FieldInfo) -> inspect.Parameter:
             *flags,
             metavar=metavar,
             help=info.description,
-            hidden=cli.get("hidden", False),
             rich_help_panel=cli.get("group"),
         )
     value = inspect.Parameter.empty if default is ... else default

@@ -7,9 +7,8 @@ from 0.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -17,18 +16,18 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from pydantic import PrivateAttr
-from rich.cells import cell_len
 from torch import Tensor, nn
 
 from regard.data.batch import in_groups
 from regard.errors import InputError
-from regard.escaping import escape_controls
 from regard.inference.causal_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe, ProbedModel, TextProbe, probe_modes
+from regard.interpret.hooks import forward_hooks
 from regard.models.family import family_of
 from regard.nn.masks import Context
 from regard.nn.recording import Site, ablate_heads, check_head, check_layer, record
 from regard.render.result import Result, Table, round_floats
+from regard.render.terminal import padded
 
 HEAD = re.compile(r"(-?\d{1,9}|\*)\.(\d{1,9}|\*)")
 LAYER = re.compile(r"-?\d{1,9}")
@@ -149,7 +148,6 @@ class AblationResult(Result):
             yield f"  {name:>6}{one.strength:13.5f}{one.distance:11.4f}  {', '.join(one.changed)}".rstrip()
 
     def to_table(self) -> Table:
-        """The effect of each head removed alone."""
         ranked = self.sweep.ranked if self.sweep else ()
         return ("layer", "head", "strength", "distance"), [(o.layer, o.head, o.strength, o.distance) for o in ranked]
 
@@ -177,8 +175,7 @@ class AblationResult(Result):
         )
         ranked = tuple(replace(one, after=tuple(map(text, one.after))) for one in self.sweep.ranked)
         update = {"tokens": self._token_texts, "effects": effects, "sweep": replace(self.sweep, ranked=ranked)}
-        document: dict[str, object] = round_floats(self.model_copy(update=update).to_dict())
-        return document
+        return round_floats(self.model_copy(update=update).to_dict())
 
 
 def ablate(
@@ -190,11 +187,8 @@ def ablate(
     sweep: HeadSweep | None = None,
 ) -> AblationResult:
     """Remove heads and layers together, and report the `top` outputs of each target; `sweep` becomes part of it."""
-    if top < 1:
-        raise InputError(f"top is {top}; expected the number of outputs to list, at least 1")
-    names = ",".join(f"{layer}.{head}" for layer, head in heads)
-    heads = parse_heads(names, num_layers=probe.num_layers, num_heads=probe.num_heads) if heads else ()
-    layers = parse_layers(",".join(map(str, layers)), num_layers=probe.num_layers) if layers else ()
+    pairs = {(check_layer(layer, probe.num_layers), check_head(head, probe.num_heads)) for layer, head in heads}
+    heads, layers = tuple(sorted(pairs)), tuple(sorted({check_layer(layer, probe.num_layers) for layer in layers}))
     silent = [(layer, head) for layer, head in heads if layer not in layers]
     with probe.evaluation_mode():
         before = probe.logits()[0]
@@ -279,11 +273,8 @@ def _effect(probe: Probe, target: str, before: Tensor, after: Tensor, top: int) 
 
 
 def _table(changes: Sequence[OutputChange], form: str) -> Iterator[str]:
-    names = [escape_controls(one.output) for one in changes]
-    width = max(map(cell_len, names))
-    for name, one in zip(names, changes, strict=True):
-        space = " " * (width - cell_len(name))
-        yield f"    {name}{space}{one.before:{form}} -> {one.after:{form}}"
+    for name, one in zip(padded(one.output for one in changes), changes, strict=True):
+        yield f"    {name}{one.before:{form}} -> {one.after:{form}}"
 
 
 def kl_divergence(probe: Probe, before: Tensor, after: Tensor) -> Tensor | None:
@@ -342,24 +333,13 @@ def _remove_one_per_row(weights: Tensor, site: Site, *, heads: Sequence[tuple[in
     return weights * keep[:, :, None, None]
 
 
-@contextmanager
-def skip_layers(encoder: nn.Module, layers: Collection[int]) -> Iterator[None]:
-    """Make layers, numbered from 1, return their input.
-
-    Threads share hooks, so a hook acts in the thread that set it only.
-    """
+def skip_layers(encoder: nn.Module, layers: Collection[int]) -> AbstractContextManager[None]:
+    """Make layers, numbered from 1, return their input."""
     family = family_of(encoder)
     assert family is not None
     stack: Any = getattr(encoder, family.stacks[0])
-    thread = threading.get_ident()
 
-    def return_input(module: object, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> Tensor:
-        if threading.get_ident() != thread:
-            return output
+    def return_input(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> Tensor:
         return Context.of(inputs[1]).select(inputs[0])
 
-    with ExitStack() as hooks:
-        for layer in layers:
-            hook = stack.layers[layer - 1].register_forward_hook(return_input, with_kwargs=True)
-            hooks.callback(hook.remove)
-        yield
+    return forward_hooks((stack.layers[layer - 1], return_input) for layer in layers)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from regard.checkpoints.loaded_model import require_tokenizer
+from regard.checkpoints.loaded_model import LoadedModel, require_tokenizer
 from regard.data.batch import collate, group_by_size, group_by_token_budget
 from regard.data.rows import Row
 from regard.errors import InputError
@@ -26,8 +25,8 @@ from regard.models.family import can, describe_model, family_name
 from regard.nn.recording import check_head, check_layer, record
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table, round_floats
-from regard.text import Encoding, Tokenizer
-from regard.wording import count_of, truncation_note
+from regard.text import Encoding
+from regard.wording import count_of, excerpt, truncation_note
 
 MAX_TOKENS = 256  # of one text; longer ones are truncated
 BATCH_TOKENS = 2048
@@ -93,8 +92,7 @@ class HeadActivations(Result):
         for one in self.texts:
             pair = f"{one.tokens[one.query].strip()} -> {one.tokens[one.key].strip()}"
             lines.append(f"  {one.weight:6.3f}  {one.line:7,}  {escape_controls(pair)}")
-            text = escape_controls(" ".join(one.text.split()))
-            lines.append(f"{'':19}{text if len(text) <= SNIPPET else text[: SNIPPET - 3] + '...'}")
+            lines.append(f"{'':19}{escape_controls(excerpt(one.text, SNIPPET))}")
         return "\n".join(lines)
 
     def to_table(self) -> Table:
@@ -104,8 +102,7 @@ class HeadActivations(Result):
         ]
 
     def view_data(self) -> dict[str, Any]:
-        data: dict[str, Any] = round_floats(self.to_dict())
-        return data
+        return round_floats(self.to_dict())
 
 
 def allowed_pairs(encoding: Encoding, pattern: HeadPattern, min_distance: int = 1) -> NDArray[np.bool_]:
@@ -121,22 +118,8 @@ def allowed_pairs(encoding: Encoding, pattern: HeadPattern, min_distance: int = 
     return np.asarray(allowed & (distance == offsets[pattern])) if pattern in offsets else allowed
 
 
-@dataclass(order=True)
-class _Kept:
-    """A text among the best so far; of equal scores the earlier text is better."""
-
-    score: float
-    order: int
-    text: str = field(compare=False)
-    line: int = field(compare=False)
-    encoding: Encoding = field(compare=False)
-    pair: tuple[int, int] = field(compare=False)
-    weights: list[float] = field(compare=False)
-
-
 def head_activations(
-    model: Any,
-    tokenizer: Tokenizer | None,
+    loaded: LoadedModel,
     rows: Iterable[Row],
     *,
     layer: int,
@@ -144,23 +127,23 @@ def head_activations(
     top: int = 10,
     pattern: HeadPattern = "any",
     min_distance: int = 1,
-    name: str = "",
 ) -> Generator[Progress, None, HeadActivations]:
     """Score every text and keep the best `top`, in memory that does not grow with the number of texts.
 
     Layers above `layer`, from 1 (-1 is the last), are not computed. A text that is among the best already is not listed
     again.
     """
+    model: Any = loaded.model
     if not (can(model, "text-encoder") or can(model, "causal-lm")):
         raise InputError(
             f"a corpus search by head needs the self-attention of a BERT or a GPT, and this is {describe_model(model)} "
             "model"
         )
-    tokens = require_tokenizer(model, tokenizer)
+    tokens = require_tokenizer(*loaded)
     number = check_layer(layer, model.config.num_hidden_layers)
     check_head(head, model.config.num_attention_heads)
     limit = min(MAX_TOKENS, model.config.max_position_embeddings)
-    best: list[_Kept] = []
+    best: list[tuple[float, int, ActivatingText]] = []  # a heap; of equal scores the earlier text is better
     histogram = np.zeros(BINS, dtype=np.int64)
     read = scored = truncated = 0
     total = 0.0
@@ -180,13 +163,19 @@ def head_activations(
                 continue
             scored, total = scored + 1, total + score
             histogram[min(BINS - 1, int(score * BINS))] += 1
-            if any(one.text == text for one in best):
+            if (len(best) == top and (score, -row.number) < best[0][:2]) or any(text == one.text for *_, one in best):
                 continue
-            kept = _Kept(score, -row.number, text, row.line, encoding, (query, key), weights[query].tolist())
-            if len(best) < top:
-                heapq.heappush(best, kept)
-            else:
-                heapq.heappushpop(best, kept)
+            activating = ActivatingText(
+                line=row.line,
+                text=text,
+                tokens=[display_token(tokens, number) for number in encoding.ids],
+                special=list(encoding.special_tokens_mask),
+                query=query,
+                key=key,
+                weight=score,
+                weights=weights[query].tolist(),
+            )
+            (heapq.heappush if len(best) < top else heapq.heappushpop)(best, (score, -row.number, activating))
         read += len(chunk)
         yield Progress(stage="reading", done=read)
     if not scored:
@@ -196,7 +185,7 @@ def head_activations(
             + (f" at a distance of at least {min_distance}" if min_distance > 1 else "")
         )
     return HeadActivations(
-        model=name,
+        model=loaded.name,
         family=family_name(model),
         layer=number,
         head=head,
@@ -207,7 +196,7 @@ def head_activations(
         truncated=truncated,
         mean=total / scored,
         histogram=histogram.tolist(),
-        texts=[_activating_text(tokens, one) for one in sorted(best, reverse=True)],
+        texts=[one for *_, one in sorted(best, reverse=True)],
         notes=[truncation_note(truncated)] if truncated else [],
     )
 
@@ -232,16 +221,3 @@ def _head_maps(model: Any, encodings: Sequence[Encoding], layer: int, head: int)
             length = len(encodings[index])
             maps[index] = weights[row, :length, :length].copy()
     return [maps[index] for index in range(len(encodings))]
-
-
-def _activating_text(tokenizer: Tokenizer, kept: _Kept) -> ActivatingText:
-    return ActivatingText(
-        line=kept.line,
-        text=kept.text,
-        tokens=[display_token(tokenizer, number) for number in kept.encoding.ids],
-        special=list(kept.encoding.special_tokens_mask),
-        query=kept.pair[0],
-        key=kept.pair[1],
-        weight=kept.score,
-        weights=kept.weights,
-    )

@@ -11,14 +11,14 @@ from pydantic import Field
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
-from regard.generation_config import SAMPLING, GenerationConfig
+from regard.generation_config import GenerationConfig
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import as_decoder
-from regard.inference.generation.sampling import Sampling, sample
+from regard.inference.generation.sampling import sample
 from regard.inference.generation.trace import Trace, TraceCandidate, TraceDocument
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import Translator, translator_of
-from regard.interpret.generation import Generation
+from regard.interpret.generation import Generation, sampling_of
 from regard.interpret.translation import one_sentence, source_ids
 from regard.render.result import Result, Table
 
@@ -37,19 +37,10 @@ class DecodingSteps(Result):
     notes: list[str] = Field(default_factory=list)
 
     def to_table(self) -> Table:
-        """One row for each candidate."""
         headers = ["row", "step", "node", "token", "log_probability", "total", "sampling_probability", "fate"]
+        fields = ("text", "log_probability", "total", "chance", "fate")  # of a candidate
         return headers, [
-            [
-                row["row"],
-                step["step"],
-                choice["node"],
-                one["text"],
-                one["log_probability"],
-                one["total"],
-                one.get("chance"),
-                one["fate"],
-            ]
+            [row["row"], step["step"], choice["node"], *(one.get(name) for name in fields)]
             for row in self.trace["rows"]
             for step in row["steps"]
             for choice in step["choices"]
@@ -107,12 +98,11 @@ def _translate(translator: Translator, text: str, config: GenerationConfig) -> T
         beam = Beam(config.num_beams, config.length_penalty, config.num_return_sequences, config.early_stopping)
         translator.translate([text], beam=beam, trace=trace)
         return trace
-    sampling = Sampling(**{name: getattr(config, name) for name in SAMPLING})
     source = torch.tensor([ids] * config.num_return_sequences, device=translator.device)
     steps = sample(
         as_decoder(translator.model),
         source,
-        sampling=sampling,
+        sampling=sampling_of(config),
         end=subwords.end,
         max_new_tokens=min(config.max_new_tokens, 2 * len(ids) + 10),
         seed=config.seed,

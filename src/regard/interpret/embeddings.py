@@ -15,12 +15,13 @@ import re
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import AbstractContextManager
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import TextExample
 from regard.data.files import display_name, open_text
 from regard.errors import InputError
@@ -29,10 +30,7 @@ from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.interpret.projection import PROJECTION_NAMES, Projection, project, project_onto_plane
 from regard.known import DEFAULT_MODEL
 from regard.render.result import Result, Table
-from regard.wording import is_count, truncation_note
-
-if TYPE_CHECKING:
-    from regard.checkpoints.loaded_model import LoadedModel
+from regard.wording import excerpt, is_count, truncation_note
 
 Doubles = NDArray[np.float64]
 
@@ -47,8 +45,6 @@ STATIC_FORMAT = "expected a word and its numbers with spaces between them, as wo
 
 def sample_indices(count: int, limit: int, seed: int = 0) -> list[int]:
     """At most `limit` of the indices below `count`, sorted; the same seed gives the same ones."""
-    if limit < 1:
-        raise InputError(f"the limit is {limit}; expected 1 or more texts")
     return list(range(count)) if count <= limit else sorted(random.Random(seed).sample(range(count), limit))
 
 
@@ -136,9 +132,9 @@ class SentenceMap(Result):
         for sentence in self.sentences[:PRINTED]:
             x, y = sentence.point
             label = f"  [{sentence.label}]" if sentence.label else ""
-            lines.append(f"\n({x:.3f}, {y:.3f})  {_shorten(sentence.text)}{label}")
+            lines.append(f"\n({x:.3f}, {y:.3f})  {excerpt(sentence.text, 90)}{label}")
             for near in sentence.neighbors:
-                lines.append(f"    {near.cosine:6.3f}  {_shorten(self.sentences[near.index].text)}")
+                lines.append(f"    {near.cosine:6.3f}  {excerpt(self.sentences[near.index].text, 90)}")
         if len(self.sentences) > PRINTED:
             lines.append(f"\nand {len(self.sentences) - PRINTED:,} more; --json and --output have all of them")
         return "\n".join(lines)
@@ -168,17 +164,12 @@ def sentence_map(
 
     Above `limit`, texts are sampled at random.
     """
-    if pooling == "none":
-        raise InputError('pooling "none" gives one vector per token; a map needs one per sentence: mean, cls or max')
-    if neighbors < 1:
-        raise InputError(f"neighbors is {neighbors}; expected 1 or more")
     given = [example for example in examples if example.text.strip()]
     if len(given) < 2:
         raise InputError(f"expected two sentences or more, got {len(given)}")
     used = [given[index] for index in sample_indices(len(given), limit, seed)]
     texts, labels = [example.text for example in used], [_label(example) for example in used]
-    device = next((parameter.device.type for parameter in loaded.model.parameters()), "cpu")
-    engine = load_engine((loaded.model, loaded.tokenizer), layers=layer, pooling=pooling, device=device)
+    engine = load_engine(LoadedModel("", *loaded), layers=layer, pooling=pooling)
     engine.check_texts(texts)
     engine.truncated = 0
     chunks = []
@@ -229,11 +220,6 @@ def _label(example: TextExample) -> str:
             return ", ".join(example.label) or "none"
         case _:
             return str(example.label)
-
-
-def _shorten(text: str, size: int = 90) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= size else text[: size - 3] + "..."
 
 
 class Plane(BaseModel):
@@ -346,9 +332,7 @@ def compare_senses(
         similarity[os.fspath(static)] = [cosine_similarity(_static_vectors(static, forms)).tolist()]
     for name in models:
         with use(name) as loaded:
-            device = next((parameter.device.type for parameter in loaded.model.parameters()), "cpu")
-            pair = loaded.model, loaded.tokenizer
-            engine = load_engine(pair, layers="concat(:)", pooling="none", device=device)
+            engine = load_engine(LoadedModel("", *loaded), layers="concat(:)", pooling="none")
             vectors, pieces = word_vectors(engine, used, spans, model=name)
         similarity[name] = [cosine_similarity(layer).tolist() for layer in vectors]
         contexts[name] = WordContexts(pieces=pieces, planes=_planes(vectors))

@@ -15,11 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import PrivateAttr
-from rich.cells import cell_len
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.escaping import escape_controls
 from regard.inference.causal_lm import BATCH_TOKENS
 from regard.interpret.ablation import output_distance
 from regard.interpret.attribution.attributions import Attribution, gradient_times_input, integrated_gradients
@@ -36,7 +34,7 @@ from regard.models.family import can
 from regard.nn.recording import Site, check_head, check_layer, record
 from regard.render.page_arrays import data_uri
 from regard.render.result import Result, Table, round_floats
-from regard.render.terminal import SHADES
+from regard.render.terminal import SHADES, padded
 from regard.tasks.metrics import value_scores
 from regard.tasks.registry import TASKS
 
@@ -119,13 +117,12 @@ class FaithfulnessResult(Result):
         yield f"verdict: {self.verdict} ({passed} of {len(self.checks)} passed): {self.means}"
 
     def _token_lines(self) -> Iterator[str]:
-        tokens = [escape_controls(token) for token in self.tokens]
-        width = max(map(cell_len, tokens))
-        yield f"  {'':{width}}  weight  gradient x input  integrated gradients"
+        heading, *tokens = padded(["", *self.tokens])
+        yield f"  {heading}  weight  gradient x input  integrated gradients"
         rows = zip(tokens, self.weights, self.gradient.scores, self.integrated.scores, strict=True)
         for token, weight, gradient, integrated in rows:
-            space, bar = " " * (width - cell_len(token)), "█" * round(weight * BAR)
-            yield f"  {token}{space}  {weight:6.3f}  {gradient:z16.3f}  {integrated:z20.3f}  {bar}".rstrip()
+            bar = "█" * round(weight * BAR)
+            yield f"  {token}  {weight:6.3f}  {gradient:z16.3f}  {integrated:z20.3f}  {bar}".rstrip()
 
     def _patch_lines(self, rows: int, columns: int) -> Iterator[str]:
         """The map and the attributions of two classes as small pictures, side by side; a minus is evidence against."""
@@ -151,8 +148,7 @@ class FaithfulnessResult(Result):
 
     def view_data(self) -> dict[str, object]:
         """The page shows tokens as text."""
-        document: dict[str, object] = round_floats(self.to_dict())
-        return {**document, "label": self._label_text, "tokens": list(self._texts)}
+        return {**round_floats(self.to_dict()), "label": self._label_text, "tokens": list(self._texts)}
 
 
 def _shade(value: float, largest: float) -> str:

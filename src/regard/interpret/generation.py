@@ -355,7 +355,7 @@ class Generation:
         stream = GenerationStream(
             self.generator,
             self.prompt,
-            sampling=_sampling(config),
+            sampling=sampling_of(config),
             num_return_sequences=count,
             seed=config.seed,
             stop_strings=config.stop,
@@ -474,7 +474,7 @@ class Generation:
         )
 
 
-def _sampling(config: GenerationConfig) -> Sampling:
+def sampling_of(config: GenerationConfig) -> Sampling:
     return Sampling(**{name: getattr(config, name) for name in SAMPLING})
 
 

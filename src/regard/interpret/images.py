@@ -10,7 +10,7 @@ from pathlib import Path
 
 from regard.data.example_images import example_images, image_file
 from regard.data.examples import ImageExample
-from regard.data.readers.images import read_image_examples, read_pixels
+from regard.data.readers.images import read_image_examples
 from regard.errors import InputError
 
 UPLOAD_FORMATS = ("PNG", "JPEG")
@@ -31,14 +31,11 @@ def read_image(path: str | os.PathLike[str]) -> ImageExample:
     return images[0]
 
 
-def decode_image(content: bytes, name: str) -> ImageExample:
-    """Decode an uploaded PNG or JPEG file; `name` is the file name on the sender's side."""
-    check_image(content, name)
-    return ImageExample(read_pixels(Path(name), content), name=name)
-
-
 def check_image(content: bytes, name: str) -> None:
-    """Raise InputError for formats other than PNG and JPEG, and for too many pixels, by the header alone."""
+    """Raise InputError for uploads in other formats than PNG and JPEG, and with too many pixels, by the header alone.
+
+    `name` is the file name on the sender's side.
+    """
     image_format = _image_format(io.BytesIO(content), name)
     if image_format not in UPLOAD_FORMATS:
         raise InputError(f"{name} is {image_format or 'no image'}; expected a PNG or JPEG file")

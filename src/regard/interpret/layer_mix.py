@@ -22,6 +22,7 @@ from regard.models.family import can, describe_model
 from regard.nn.stack import ScalarMix
 
 Floats = NDArray[np.float32]
+STEPS = 200  # in which a task learns its mix
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +77,7 @@ def layer_vectors(loaded: LoadedModel, texts: Sequence[str], words: Sequence[str
             "use one that `regard pretrain elmo` wrote"
         )
     spans = [find_word(*pair, number) for number, pair in enumerate(zip(words, texts, strict=True), start=1)]
-    device = next((parameter.device.type for parameter in loaded.model.parameters()), "cpu")
-    engine = load_engine((loaded.model, loaded.tokenizer), layers="concat(:)", pooling="none", device=device)
+    engine = load_engine(LoadedModel("", *loaded), layers="concat(:)", pooling="none")
     return word_vectors(engine, texts, spans, model=loaded.name)
 
 
@@ -90,11 +90,11 @@ class LearnedMix:
     accuracy: float
 
 
-def learn_mix(layers: Floats, labels: Sequence[int], *, steps: int = 200, seed: int = 0) -> LearnedMix:
+def learn_mix(layers: Floats, labels: Sequence[int]) -> LearnedMix:
     """Learn the weights of the layers together with a linear classifier, on frozen vectors (layers, texts, width)."""
     states = torch.tensor(layers).float()
     targets = torch.tensor(list(labels))
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     mix, head = ScalarMix(len(states)), nn.Linear(states.shape[-1], int(targets.max()) + 1)
     with torch.no_grad():
         head.weight.normal_(0, 0.02, generator=generator)
@@ -105,7 +105,7 @@ def learn_mix(layers: Floats, labels: Sequence[int], *, steps: int = 200, seed: 
         result: Tensor = head(mix(list(states)))
         return result
 
-    for _ in range(steps):
+    for _ in range(STEPS):
         check_cancelled()
         loss = nn.functional.cross_entropy(logits(), targets)
         optimizer.zero_grad()

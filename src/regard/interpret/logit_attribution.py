@@ -14,24 +14,18 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.inference.causal_lm import CausalScorer
 from regard.interpret.attention.maps import display_token
-from regard.interpret.residual_stream import (
-    answer_token,
-    decoder_stack,
-    hook_input,
-    hook_output,
-    read_prompt,
-    token_names,
-)
+from regard.interpret.hooks import forward_hooks, hook_input
+from regard.interpret.residual_stream import answer_token, last_stack, read_prompt, token_names
 from regard.models.family import describe_model, family_name
 from regard.nn.block import Residual
 from regard.nn.masks import Padded
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table, round_floats
 from regard.render.story import NumberMatrix, Paragraph, Story, StoryBlock, StoryTable
-from regard.text import Tokenizer
 
 MAX_TOKENS = 1024  # of a prompt
 TOLERANCE = 1e-3  # by which the sum may differ from the logit, relative to the sizes of the contributions
@@ -107,36 +101,30 @@ class LogitAttribution(Result):
         return ("part", "contribution"), self.contributions
 
     def view_data(self) -> dict[str, Any]:
-        data: dict[str, Any] = round_floats(self.story().to_dict())
-        return data
+        return round_floats(self.story().to_dict())
 
 
 def attribute_logit(
-    model: nn.Module,
-    tokenizer: Tokenizer | None,
-    prompt: str,
-    *,
-    answer: str | None = None,
-    wrong: str | None = None,
-    name: str = "",
+    loaded: LoadedModel, prompt: str, *, answer: str | None = None, wrong: str | None = None
 ) -> LogitAttribution:
     """Split the logit of the token after a prompt into the contributions of the parts of a pre-norm causal model.
 
     `answer` is a word of one token, by default the model's prediction; with `wrong`, the difference of their logits is
     split. InputError for models whose logits are not such a sum.
     """
-    scorer = CausalScorer.of(model, tokenizer, doing="logit attribution")
+    model = loaded.model
+    scorer = CausalScorer.of(*loaded, doing="logit attribution")
     ids = read_prompt(scorer, prompt, max_tokens=MAX_TOKENS)
-    stack = decoder_stack(model)
+    stack: Any = last_stack(model)
     check_pre_norm(model)
     mixed: list[Tensor] = []  # the inputs of the output projections: the heads side by side
     fed: list[Tensor] = []
     ends: list[Tensor] = []  # the embedding and the last hidden state before the norm
     with evaluation_mode(model):
-        with ExitStack() as hooks:
+        networks = [(layer.ffn, lambda module, args, kwargs, x: fed.append(x[0, -1])) for layer in stack.layers]
+        with ExitStack() as hooks, forward_hooks(networks):
             for layer in stack.layers:
-                hooks.enter_context(hook_input(layer.attention.output, lambda x: mixed.append(x[0, -1])))  # type: ignore[union-attr, arg-type]
-                hooks.enter_context(hook_output(layer.ffn, lambda x: fed.append(x[0, -1])))  # type: ignore[arg-type]
+                hooks.enter_context(hook_input(layer.attention.output, lambda x: mixed.append(x[0, -1])))
             hooks.enter_context(hook_input(stack.layers[0], lambda x: ends.append(x[0, -1])))
             hooks.enter_context(hook_input(stack.norm, lambda x: ends.append(x[0, -1])))
             hidden = scorer.model(torch.tensor([ids], device=scorer.device), Padded())[0, -1]
@@ -168,7 +156,7 @@ def attribute_logit(
     count = depth * num_heads
     listed = values.tolist()
     return LogitAttribution(
-        model=name,
+        model=loaded.name,
         family=family_name(model),
         prompt=prompt,
         tokens=token_names(scorer.tokenizer, ids),
@@ -186,7 +174,7 @@ def attribute_logit(
 
 def check_pre_norm(model: nn.Module) -> None:
     """Raise InputError unless every layer adds to the residual stream and only the end of the stack normalizes it."""
-    stack = decoder_stack(model)
+    stack = last_stack(model)
     if not all(one.first for one in stack.modules() if isinstance(one, Residual)):
         raise InputError(
             f"logit attribution needs a pre-norm model, whose layers add to the residual stream, such as GPT-2 or "

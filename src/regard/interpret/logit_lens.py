@@ -16,17 +16,18 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
-from regard.checkpoints.loaded_model import require_tokenizer
+from regard.checkpoints.loaded_model import LoadedModel, require_tokenizer
 from regard.errors import InputError
 from regard.escaping import escape_controls
 from regard.inference.causal_lm import begin_token
 from regard.inference.masked_lm import BLANK_PATTERN
-from regard.interpret.attention.maps import display_token
-from regard.models.family import can, describe_model, family_name, family_of
+from regard.interpret.attention.maps import check_text, display_token
+from regard.interpret.residual_stream import last_stack
+from regard.models.family import can, describe_model, family_name
 from regard.nn.masks import Padded
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table, round_floats
-from regard.render.terminal import probability_table
+from regard.render.terminal import padded, probability_table
 from regard.text import Encoding, Tokenizer
 
 MAX_TOKENS = 256  # of a table that one can still read
@@ -89,27 +90,22 @@ class LogitLens(Result):
         return len(self.layers) - len(list(takewhile(lambda rank: rank == 1, ranks)))
 
     def to_text(self) -> str:
-        from rich.cells import cell_len
-
-        def pad(text: str, width: int) -> str:
-            return text + " " * max(0, width - cell_len(text))
-
         what = "the token after each position" if self.predicts == "next" else "the token at each position"
-        names = [escape_controls(token) for token in self.tokens]
-        answers = [escape_controls(self.answer(position).token) for position in range(len(names))]
-        width, answer_width = (max(map(cell_len, [heading, *texts])) for heading, texts in
-                               (("token", names), ("final answer", answers)))  # fmt: skip
+        name_heading, *names = padded(["token", *self.tokens])
+        answers = [self.answer(position).token for position in range(len(names))]
+        answer_heading, *answers = padded(["final answer", *answers])
         lines = [f"{self.model or self.family} predicts {what}; layer: the first that settles on the final answer", ""]
-        lines.append(f"  {'':>4}  {pad('token', width)}  {pad('final answer', answer_width)}  probability  layer")
+        lines.append(f"  {'':>4}  {name_heading}  {answer_heading}  probability  layer")
         first = max(0, min(self.position - LISTED // 2, len(names) - LISTED))
         for position in range(first, min(len(names), first + LISTED)):
             mark = ">" if position == self.position else " "
             probability = self.answer(position).probability
-            row = f"{mark} {position:>4}  {pad(names[position], width)}  {pad(answers[position], answer_width)}"
+            row = f"{mark} {position:>4}  {names[position]}  {answers[position]}"
             lines.append(f"{row}  {probability:11.1%}  {self.decided(position):5}")
         if len(names) > LISTED:
             lines.append(f"  {len(names) - LISTED:,} other positions are in --json, --output and --position")
-        lines += ["", f"position {self.position}, {names[self.position]!r}: what each layer would predict"]
+        token = escape_controls(self.tokens[self.position])
+        lines += ["", f"position {self.position}, {token!r}: what each layer would predict"]
         for layer in self.layers:
             found = layer.predictions[self.position]
             name = "layer 0 (embeddings)" if layer.layer == 0 else f"layer {layer.layer}"
@@ -128,18 +124,15 @@ class LogitLens(Result):
         ]  # fmt: skip
 
     def view_data(self) -> dict[str, Any]:
-        data: dict[str, Any] = round_floats(self.to_dict())
-        return data
+        return round_floats(self.to_dict())
 
 
 def logit_lens(
-    model: Any,
-    tokenizer: Tokenizer | None,
+    loaded: LoadedModel,
     text: str,
     *,
     top: int = 5,
     position: int | None = None,
-    name: str = "",
     max_tokens: int = MAX_TOKENS,
 ) -> LogitLens:
     """Apply the model's final norm and output head to the hidden state of every layer at every position.
@@ -147,10 +140,9 @@ def logit_lens(
     In a text for a masked model, `_` and `[MASK]` are masks. `position` defaults to the first mask, or the last token
     of the text; negative ones count from the end. Texts are truncated to `max_tokens` and the model's positions.
     """
-    if not text.strip():
-        raise InputError("the text is empty; expected at least a word")
-    head = output_head(model)
-    tokenizer = require_tokenizer(model, tokenizer)
+    check_text(text)
+    model: Any = loaded.model
+    head, tokenizer = output_head(model), require_tokenizer(*loaded)
     limit = min(max_tokens, model.config.max_position_embeddings)
     encoding = _encode(model, tokenizer, text, limit)
     device = next(model.parameters()).device
@@ -166,7 +158,7 @@ def logit_lens(
     if encoding.num_truncated:
         notes.append(f"{encoding.num_truncated:,} tokens were truncated; {len(encoding):,} remain")
     return LogitLens(
-        model=name,
+        model=loaded.name,
         family=family_name(model),
         text=text,
         predicts="next" if causal else "same",
@@ -195,11 +187,8 @@ def output_head(model: Any) -> Callable[[Tensor], Tensor]:
 
 def hidden_states_before_head(model: Any, ids: Tensor) -> list[Tensor]:
     """Every hidden state (B, T, W) as the output head would receive it: after the final norm, if the model has one."""
-    family = family_of(model)
-    assert family is not None and family.stacks
-    norm = getattr(model, family.stacks[-1]).norm
     *inner, last = model.states(ids, Padded())
-    return [*map(norm, inner), last]  # the last one has been through the norm
+    return [*map(last_stack(model).norm, inner), last]  # the last one has been through the norm
 
 
 def _encode(model: nn.Module, tokenizer: Tokenizer, text: str, limit: int) -> Encoding:

@@ -14,20 +14,21 @@ from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.batch import in_groups
 from regard.errors import InputError
 from regard.inference.causal_lm import BATCH_TOKENS, CausalScorer
 from regard.interpret.attention.maps import display_token
-from regard.interpret.residual_stream import answer_token, decoder_stack, hook_input, read_prompt, token_names
+from regard.interpret.hooks import hook_input
+from regard.interpret.residual_stream import answer_token, last_stack, read_prompt, token_names
 from regard.models.family import family_name
 from regard.nn.masks import Padded
 from regard.nn.stack import Stack
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table, round_floats
 from regard.render.story import NumberMatrix, Paragraph, Story
-from regard.text import Tokenizer
 
 MAX_TOKENS = 128  # of a prompt: each position is a forward pass for every layer
 MIN_DIFFERENCE = 1e-4  # of the logit differences of both prompts, relative to their sizes
@@ -108,8 +109,7 @@ class PatchingResult(Result):
         return ("layer", "position", "head", "clean_token", "corrupted_token", "restored"), rows
 
     def view_data(self) -> dict[str, Any]:
-        data: dict[str, Any] = round_floats(self.story().to_dict())
-        return data
+        return round_floats(self.story().to_dict())
 
 
 def _percent(restored: list[list[float]]) -> list[list[float]]:
@@ -125,7 +125,7 @@ class ActivationPatching:
     def __init__(self, model: Any, clean: Sequence[int], corrupted: Sequence[int]) -> None:
         if len(clean) != len(corrupted):
             raise InputError(f"the prompts have {len(clean)} and {len(corrupted)} tokens; expected the same number")
-        self.model, self.stack = model, decoder_stack(model)
+        self.model, self.stack = model, last_stack(model)
         self.num_tokens, self.num_layers = len(clean), len(self.stack.layers)
         self.clean_states, self.clean_mixed, self.clean_logits = self._run(clean)
         self.corrupted_states, _, self.corrupted_logits = self._run(corrupted)
@@ -189,21 +189,19 @@ def _members(sets: Sequence[Collection[int]], size: int, device: torch.device) -
 
 
 def patch_activations(
-    model: nn.Module,
-    tokenizer: Tokenizer | None,
+    loaded: LoadedModel,
     clean: str,
     corrupted: str,
     *,
     answer: str | None = None,
     wrong: str | None = None,
-    name: str = "",
 ) -> PatchingResult:
     """Patch every layer and position, and every head, of the corrupted prompt with the clean one.
 
     `answer` and `wrong` are words of one token; by default what the model predicts after the clean and after the
     corrupted prompt. Both prompts must have the same number of tokens.
     """
-    scorer = CausalScorer.of(model, tokenizer, doing="activation patching")
+    scorer = CausalScorer.of(*loaded, doing="activation patching")
     tokens = scorer.tokenizer
     prompts = [read_prompt(scorer, text, max_tokens=MAX_TOKENS) for text in (clean, corrupted)]
     if len(prompts[0]) != len(prompts[1]):
@@ -239,8 +237,8 @@ def patch_activations(
     positions = [{position} for position in range(same, patching.num_tokens)]
     heads = [{head} for head in range(patching.num_heads)]
     return PatchingResult(
-        model=name,
-        family=family_name(model),
+        model=loaded.name,
+        family=family_name(loaded.model),
         clean=clean,
         corrupted=corrupted,
         clean_tokens=token_names(tokens, prompts[0]),

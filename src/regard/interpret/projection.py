@@ -14,8 +14,8 @@ Projection = Literal["pca", "tsne", "umap"]
 PROJECTION_NAMES = {"pca": "principal component analysis", "tsne": "t-SNE", "umap": "UMAP"}
 
 
-def project(vectors: NDArray[np.floating], *, components: int = 2) -> tuple[Doubles, Doubles]:
-    """Principal component analysis: centered points (n, components), and each component's share of the variance.
+def project(vectors: NDArray[np.floating]) -> tuple[Doubles, Doubles]:
+    """Principal component analysis: centered points (n, 2), and each component's share of the variance.
 
     The largest entry of each component is positive, since its sign has no meaning. Components beyond the rank of the
     vectors are 0.
@@ -23,11 +23,10 @@ def project(vectors: NDArray[np.floating], *, components: int = 2) -> tuple[Doub
     exact = vectors.astype(np.float64)
     centered = exact - exact.mean(0)
     left, singular_values, right = np.linalg.svd(centered, full_matrices=False)
-    points = np.zeros((len(exact), components))
-    explained = np.zeros(components)
+    points, explained = np.zeros((len(exact), 2)), np.zeros(2)
     # The difference of equal vectors is rounding noise, which has no meaningful direction.
     noise = np.finfo(np.float64).eps * max(exact.shape) * float(np.abs(exact).max(initial=0.0))
-    rank = min(components, int((singular_values > noise).sum()))
+    rank = min(2, int((singular_values > noise).sum()))
     if rank:
         largest = np.abs(right[:rank]).argmax(1)
         signs = np.where(right[np.arange(rank), largest] < 0, -1.0, 1.0)

@@ -1,13 +1,10 @@
-"""The residual stream of a causal language model: the prompts that it reads, its layers, and hooks on their modules."""
+"""The residual stream of a causal language model: the prompts that it reads, and its layers."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import nn
 
 from regard.errors import InputError
 from regard.inference.causal_lm import CausalScorer, prompt_ids
@@ -37,8 +34,8 @@ def answer_token(tokenizer: Tokenizer, text: str) -> int:
     raise InputError(f"{text!r} is {len(pieces[0])} tokens ({found}); expected a word of one token, or its first token")
 
 
-def decoder_stack(model: nn.Module) -> Stack:
-    """The layers of a causal model with their final norm."""
+def last_stack(model: nn.Module) -> Stack:
+    """The layers of a model with their final norm; of an encoder-decoder those of the decoder."""
     family = family_of(model)
     assert family is not None and family.stacks
     stack: Stack = getattr(model, family.stacks[-1])
@@ -47,38 +44,3 @@ def decoder_stack(model: nn.Module) -> Stack:
 
 def token_names(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     return [display_token(tokenizer, one) for one in ids]
-
-
-@contextmanager
-def hook_input(module: nn.Module, function: Callable[[Tensor], Tensor | None]) -> Iterator[None]:
-    """Call `function` with the first input of a module; what it returns, if anything, replaces that input.
-
-    Threads share hooks, so a hook acts in the thread that set it only.
-    """
-    thread = threading.get_ident()
-
-    def hook(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        changed = function(inputs[0]) if threading.get_ident() == thread else None
-        return None if changed is None else (changed, *inputs[1:])
-
-    handle = module.register_forward_pre_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-@contextmanager
-def hook_output(module: nn.Module, function: Callable[[Tensor], None]) -> Iterator[None]:
-    """Call `function` with the output of a module, in this thread only."""
-    thread = threading.get_ident()
-
-    def hook(_: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-        if threading.get_ident() == thread:
-            function(output)
-
-    handle = module.register_forward_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()

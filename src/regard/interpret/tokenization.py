@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import torch
 from pydantic import BaseModel, Field
-from rich.cells import cell_len
 from torch import nn
 
 from regard.data.batch import collate
@@ -17,7 +16,7 @@ from regard.escaping import escape_controls
 from regard.nn.embedding import TextEmbedding
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table
-from regard.render.terminal import token_columns
+from regard.render.terminal import padded, token_columns
 from regard.text import Tokenizer
 from regard.text.tokenizer import Encoding, readable_token
 from regard.wording import count_of
@@ -112,20 +111,17 @@ class TokenizeResult(Result):
             yield f"{self.num_texts:,} texts; the longest, number {self.longest_text + 1:,}, has {self.longest} tokens"
 
     def _details(self, text: TokenizedText) -> Iterator[str]:
-        names = [escape_controls(token.token) for token in text.tokens]
-        width = max(map(cell_len, [*names, "token"])) + 2
-        yield f"{'position':>8}  {'token':<{width}}{'id':>7}  segment  characters  text"
+        heading, *names = padded(["token", *(token.token for token in text.tokens)])
+        yield f"{'position':>8}  {heading}  {'id':>7}  segment  characters  text"
         for position, (name, token) in enumerate(zip(names, text.tokens, strict=True)):
             span = "" if token.start is None else f"{token.start}-{token.end}"
             words = escape_controls(text.characters(token))
-            padding = " " * (width - cell_len(name))
-            line = f"{position:>8}  {name}{padding}{token.id:>7}  {SEGMENTS[token.segment]:<7}  {span:<10}  {words}"
+            line = f"{position:>8}  {name}  {token.id:>7}  {SEGMENTS[token.segment]:<7}  {span:<10}  {words}"
             yield line.rstrip()
         for row in text.embeddings:
             yield f"\n{row.name}: length and first numbers of each vector"
             for name, norm, values in zip(names, row.norms, row.values, strict=True):
-                padding = " " * (width - cell_len(name))
-                yield f"  {name}{padding}{norm:7.3f}   {''.join(f'{value:8.3f}' for value in values)}"
+                yield f"  {name}  {norm:7.3f}   {''.join(f'{value:8.3f}' for value in values)}"
 
     def _list(self) -> Iterator[str]:
         for number, text in enumerate(self.texts[:TERMINAL_TEXTS], 1):

@@ -8,7 +8,7 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
@@ -16,6 +16,7 @@ from regard.errors import InputError
 from regard.files.json_files import json_text
 from regard.files.output_file import GENERATOR, replace_output
 
+T = TypeVar("T")
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]  # headers and rows
 
 
@@ -167,10 +168,13 @@ class Result(BaseModel):
         )
 
 
-def round_floats(value: Any) -> Any:
+def round_floats(value: T) -> T:
     """A JSON document with six significant digits: more than a page shows, in less than half the bytes."""
+    rounded: Any = value
     if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: round_floats(item) for key, item in value.items()}
-    return [round_floats(item) for item in value] if isinstance(value, list | tuple) else value
+        rounded = float(f"{value:.6g}")
+    elif isinstance(value, dict):
+        rounded = {key: round_floats(item) for key, item in value.items()}
+    elif isinstance(value, list | tuple):
+        rounded = [round_floats(item) for item in value]
+    return cast(T, rounded)

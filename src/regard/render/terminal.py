@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
@@ -54,13 +54,17 @@ def _color(weight: float) -> str:
     return f"rgb({red},{green},{blue})"
 
 
+def padded(names: Iterable[str]) -> list[str]:
+    """A column of names without control characters, all as wide as the widest."""
+    escaped = [escape_controls(name) for name in names]
+    width = max(map(cell_len, escaped), default=0)
+    return [name + " " * (width - cell_len(name)) for name in escaped]
+
+
 def probability_table(rows: Sequence[tuple[str, float]]) -> Iterator[str]:
     """Lines with a name, its probability and a bar of that length."""
-    escaped = [(escape_controls(name), probability) for name, probability in rows]
-    width = max(cell_len(name) for name, _ in escaped)
-    for name, probability in escaped:
-        space = " " * (width - cell_len(name))
-        yield f"  {name}{space}  {probability:8.3%}  {text_bar(probability)}".rstrip()
+    for name, (_, probability) in zip(padded(name for name, _ in rows), rows, strict=True):
+        yield f"  {name}  {probability:8.3%}  {text_bar(probability)}".rstrip()
 
 
 def text_bar(fraction: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Note
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import PAGE, ModelName, Models, Request, argument, model_option, option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.ablation import AblationResult
@@ -31,11 +31,7 @@ class AblateRequest(Request):
     sweep: bool = option(True, help="Also remove each head alone, and rank the heads.")
 
 
-@verb(
-    AblateRequest,
-    result="regard.interpret.ablation:AblationResult",
-    formats=(".html", ".svg", ".png", ".csv", ".json"),
-)
+@verb(AblateRequest, result="regard.interpret.ablation:AblationResult", formats=(*PAGE, ".csv", ".json"))
 def ablate(request: AblateRequest, models: Models) -> Generator[Note, None, AblationResult]:
     """Remove heads or layers from a model, and see how its predictions change.
 

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, Texts, argument, model_option, option, verb
+from regard.verbs.base import PAGE, ModelName, Models, Texts, argument, model_option, option, verb
 from regard.verbs.tables import RowsRequest, open_texts
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class ActivationsRequest(RowsRequest):
 @verb(
     ActivationsRequest,
     result="regard.interpret.activations:HeadActivations",
-    formats=(".html", ".svg", ".png", ".csv", ".json"),
+    formats=(*PAGE, ".csv", ".json"),
+    notes=True,
     max_characters=300_000,
 )
 def activations(request: ActivationsRequest, models: Models) -> Generator[Event, None, HeadActivations]:
@@ -47,18 +48,14 @@ def activations(request: ActivationsRequest, models: Models) -> Generator[Event,
     rows = yield from open_texts(request.source, request)
     with models.use(request.model) as loaded:
         result = yield from head_activations(
-            loaded.model,
-            loaded.tokenizer,
+            loaded,
             rows.read(request.missing),
             layer=request.layer,
             head=request.head,
             top=request.top,
             pattern=request.pattern,
             min_distance=request.min_distance,
-            name=request.model,
         )
     if (note := rows.missing_note(request.missing)) is not None:
-        yield Note(message=note)
-    for note in result.notes:
         yield Note(message=note)
     return result

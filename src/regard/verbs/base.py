@@ -58,6 +58,7 @@ DecodingPrecision = Literal["fp32", "int8"]
 TABLE_GROUP = "Input table"
 RUN_GROUP = "Run"
 GENERAL_GROUP = "General"
+PAGE = (".html", ".svg", ".png")  # formats that show the page
 MAX_PASTED_LINES = 12  # of texts in a command that reproduces a result
 
 
@@ -177,7 +178,6 @@ def option(
     *flags: str,
     help: str,
     metavar: str | None = None,
-    hidden: bool = False,
     repeat: bool = False,
     variadic: bool = False,
     group: str | None = None,
@@ -189,8 +189,8 @@ def option(
     A list is written with commas; with `repeat` as several options, with `variadic` also as the words after one option.
     `group` is the heading under which the help page lists the option. `writes`: it names a file or folder to write.
     """
-    cli: Any = {"flags": list(flags), "metavar": metavar, "hidden": hidden}
-    cli |= {"repeat": repeat or variadic, "variadic": variadic, "group": group, "writes": writes}
+    cli: Any = {"flags": list(flags), "metavar": metavar, "group": group, "writes": writes}
+    cli |= {"repeat": repeat or variadic, "variadic": variadic}
     return Field(default, description=help, json_schema_extra={"cli": cli}, **limits)
 
 
@@ -204,8 +204,8 @@ def model_option(
     return option(default, "-m", help=help, metavar="MODEL")
 
 
-def seed_option(default: int = 0) -> Any:
-    return option(default, help="The same seed gives the same result.", metavar="N", ge=0, le=2**63 - 1)
+def seed_option() -> Any:
+    return option(0, help="The same seed gives the same result.", metavar="N", ge=0, le=2**63 - 1)
 
 
 def layer_option(help: str, default: int | None = None) -> Any:
@@ -231,9 +231,9 @@ def decoding_precision_option() -> Any:
     )
 
 
-def layers_option(default: str = "-1") -> Any:
+def layers_option() -> Any:
     help = "-1 is the last layer, 0 the output of the embeddings; or sum, mean or concat of a slice: concat(-4:)."
-    return option(default, "-l", help=help, metavar="LAYERS")
+    return option("-1", "-l", help=help, metavar="LAYERS")
 
 
 class CountingModels:
@@ -278,6 +278,7 @@ class Verb:
     http_limits: Mapping[str, int] = field(default_factory=dict)
     # About how many items and bytes the answer to a client may have: {"items": ..., "bytes": ...}.
     http_answer: Callable[[Any], Mapping[str, int]] | None = None
+    notes: bool = False  # whether the result has `notes` that are to be reported
     items: str = ""  # the field of the result whose items are yielded as `ResultItem` events
     # A field whose values are commands of their own, and a function that returns the values with their help pages.
     subcommands: tuple[str, Callable[[], dict[str, str]]] | None = None
@@ -355,9 +356,10 @@ class Verb:
         if items:
             result = result.model_copy(update={self.items: items})
         result.with_reproduction(self.command_line(request), self.python_code(request))
+        if self.notes:
+            yield from (Note(message=note) for note in getattr(result, "notes", ()))
         warnings = models.warnings()
-        for warning in warnings:
-            yield Note(message=f"warning: {warning}")
+        yield from (Note(message=f"warning: {warning}") for warning in warnings)
         result.with_warnings(warnings, models.cut_notes())
         return result
 
@@ -399,17 +401,15 @@ class Verb:
         return f"{paths}import regard\n\nregard.{RENAMED.get(self.name, self.name)}({', '.join(parts)})"
 
 
-def verb(
-    request: type[Request], *, result: str, name: str = "", **options: Any
-) -> Callable[[Callable[[Any, Any], Any]], Verb]:
+def verb(request: type[Request], *, result: str, **options: Any) -> Callable[[Callable[[Any, Any], Any]], Verb]:
     """Make a verb of a function that takes a request and models, and returns a result, or yields events on the way.
 
     `options` are the other fields of `Verb`.
     """
 
     def define(function: Callable[[Any, Any], Any]) -> Verb:
-        called = name or function.__name__.strip("_")
-        return Verb(called, request, function, result, **{"command": called, **options})
+        name = function.__name__
+        return Verb(name, request, function, result, **{"command": name.replace("_", "-"), **options})
 
     return define
 

@@ -11,7 +11,7 @@ from pydantic import ValidationInfo, field_validator
 
 from regard.errors import InputError
 from regard.events import Note
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import PAGE, ModelName, Models, Request, argument, model_option, option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.masked_lm.charts import CompareResult
@@ -51,11 +51,7 @@ class CompareRequest(Request):
         return value
 
 
-@verb(
-    CompareRequest,
-    result="regard.interpret.masked_lm.charts:CompareResult",
-    formats=(".html", ".svg", ".png", ".json"),
-)
+@verb(CompareRequest, result="regard.interpret.masked_lm.charts:CompareResult", formats=(*PAGE, ".json"))
 def compare(request: CompareRequest, models: Models) -> Generator[Note, None, CompareResult]:
     """Compare what a masked language model predicts at the blank of two sentences.
 

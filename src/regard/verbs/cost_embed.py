@@ -23,10 +23,7 @@ class CostEmbedRequest(Request):
     shard_size: int = option(65_536, help="Texts per shard.", metavar="N", ge=1)
 
 
-@verb(
-    CostEmbedRequest, result="regard.inference.embedding.cost:EmbedCost", command="cost embed", name="cost_embed",
-    http=False,
-)  # fmt: skip
+@verb(CostEmbedRequest, result="regard.inference.embedding.cost:EmbedCost", command="cost embed", http=False)
 def cost_embed(request: CostEmbedRequest, models: Models) -> EmbedCost:
     """Estimate what embedding many texts takes: GPU hours, money, shards, bytes, and requests to an object store.
 

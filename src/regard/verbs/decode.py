@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from regard.events import Event, Note
 from regard.generation_config import GenerationConfig
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import PAGE, ModelName, Models, Request, argument, model_option, option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.decoding import DecodingSteps
@@ -23,17 +21,15 @@ class DecodeRequest(Request, GenerationConfig):
 
     max_new_tokens: int = option(20, help="Maximum number of tokens to generate.", metavar="N", ge=1)
 
-    def config(self) -> GenerationConfig:
-        return GenerationConfig(**{name: getattr(self, name) for name in GenerationConfig.model_fields})
-
 
 @verb(
     DecodeRequest,
     result="regard.interpret.decoding:DecodingSteps",
-    formats=(".html", ".svg", ".png", ".csv", ".json"),
+    formats=(*PAGE, ".csv", ".json"),
+    notes=True,
     http_limits={"max_new_tokens": 100, "num_beams": 16, "num_return_sequences": 8},
 )
-def decode(request: DecodeRequest, models: Models) -> Generator[Event, None, DecodingSteps]:
+def decode(request: DecodeRequest, models: Models) -> DecodingSteps:
     """Show how a text is found: the candidates of every step, and which of them were kept.
 
     --temperature 0 is greedy search, --num-beams 4 a beam search, otherwise each token is sampled. In the printed list
@@ -44,7 +40,4 @@ def decode(request: DecodeRequest, models: Models) -> Generator[Event, None, Dec
     from regard.interpret.decoding import decode_in_steps
 
     with models.use(request.model) as loaded:
-        result = decode_in_steps(loaded, request.text, request.config())
-    for note in result.notes:
-        yield Note(message=note)
-    return result
+        return decode_in_steps(loaded, request.text, request.config())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from regard.errors import InputError
-from regard.events import Note
 from regard.verbs.base import (
+    PAGE,
     ImageName,
     ModelName,
     Models,
@@ -39,10 +38,11 @@ class FaithfulnessRequest(Request):
 @verb(
     FaithfulnessRequest,
     result="regard.interpret.faithfulness:FaithfulnessResult",
-    formats=(".html", ".svg", ".png", ".csv", ".json"),
+    formats=(*PAGE, ".csv", ".json"),
+    notes=True,
     aliases=("honesty",),
 )
-def faithfulness(request: FaithfulnessRequest, models: Models) -> Generator[Note, None, FaithfulnessResult]:
+def faithfulness(request: FaithfulnessRequest, models: Models) -> FaithfulnessResult:
     """Test the attention map of a classified text or image: may it be read as the reason for the class?
 
     Six tests with fixed thresholds (docs/faithfulness.md) give one verdict: faithful, doubtful or unfaithful. The map
@@ -63,12 +63,9 @@ def faithfulness(request: FaithfulnessRequest, models: Models) -> Generator[Note
             probe: Probe = probe_model(loaded, request.text, request.text_b)
         else:
             probe = image_probe(loaded, image)
-        result = loaded.cached(
+        return loaded.cached(
             ("faithfulness", request),
             lambda: measure_faithfulness(
                 probe, label=request.label, layer=request.layer, head=request.head, seed=request.seed
             ),
         )
-    for note in result.notes:
-        yield Note(message=note)
-    return result

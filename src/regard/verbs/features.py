@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Literal
 
-from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, layers_option, model_option, option, seed_option, verb
+from regard.events import Event
+from regard.verbs.base import PAGE, ModelName, Models, layers_option, model_option, option, seed_option, verb
 from regard.verbs.tables import LabeledTexts, TableRequest, read_labeled_texts
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class FeaturesRequest(TableRequest):
 @verb(
     FeaturesRequest,
     result="regard.interpret.probes.feature_walk:FeatureWalk",
-    formats=(".html", ".svg", ".png", ".json"),
+    formats=(*PAGE, ".json"),
+    notes=True,
     max_characters=300_000,
 )
 def features(request: FeaturesRequest, models: Models) -> Generator[Event, None, FeatureWalk]:
@@ -51,6 +52,4 @@ def features(request: FeaturesRequest, models: Models) -> Generator[Event, None,
             limit=request.sample,
             seed=request.seed,
         )
-    for note in result.notes:
-        yield Note(message=note)
     return result

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from regard.events import Note
 from regard.known import DEFAULT_MODEL
-from regard.verbs.base import ModelName, Models, Request, argument, layer_option, option, verb
+from regard.verbs.base import PAGE, ModelName, Models, Request, argument, layer_option, option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.figure.figure import Figure
@@ -33,8 +31,8 @@ class FigureRequest(Request):
     )
 
 
-@verb(FigureRequest, result="regard.interpret.figure.figure:Figure", formats=(".html", ".svg", ".png", ".json"))
-def figure(request: FigureRequest, models: Models) -> Generator[Note, None, Figure]:
+@verb(FigureRequest, result="regard.interpret.figure.figure:Figure", formats=(*PAGE, ".json"), notes=True)
+def figure(request: FigureRequest, models: Models) -> Figure:
     """Draw Figure 1 of "Attention Is All You Need" for a model and a sentence: every box with its tensors and its code.
 
     Parts of the model can be removed; the effect is measured for each of them over this text and over a few built-in
@@ -42,8 +40,8 @@ def figure(request: FigureRequest, models: Models) -> Generator[Note, None, Figu
 
     Example: regard figure "The cat sat on the mat." --without positions --output page.html
     """
-    from regard.interpret.figure.default_model import default_figure_model
     from regard.interpret.figure.figure import figure_of
+    from regard.interpret.figure.figure_model import default_figure_model
 
     with models.use(request.model or default_figure_model()) as loaded:
         result = figure_of(
@@ -56,6 +54,4 @@ def figure(request: FigureRequest, models: Models) -> Generator[Note, None, Figu
         )
         notes = [] if loaded.translator is None else loaded.translator.source_notes(request.text)
     result = result.model_copy(update={"notes": [*result.notes, *notes]})
-    for note in result.notes:
-        yield Note(message=note)
     return result

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from regard.events import Note
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import PAGE, ModelName, Models, Request, argument, model_option, option, verb
 
 if TYPE_CHECKING:
     from regard.inference.masked_lm import FillResult
@@ -21,7 +21,7 @@ class FillRequest(Request):
     )
 
 
-@verb(FillRequest, result="regard.inference.masked_lm:FillResult", formats=(".html", ".svg", ".png", ".csv", ".json"))
+@verb(FillRequest, result="regard.inference.masked_lm:FillResult", formats=(*PAGE, ".csv", ".json"))
 def fill(request: FillRequest, models: Models) -> Generator[Note, None, FillResult]:
     """Fill in the blanks of a text with the words a masked language model finds likely.
 

@@ -16,6 +16,7 @@ from regard.events import Event, Note, TextPiece
 from regard.generation_config import GenerationConfig
 from regard.known import DEFAULT_CAUSAL_LM
 from regard.verbs.base import (
+    PAGE,
     DecodingPrecision,
     ModelName,
     Models,
@@ -93,20 +94,12 @@ class GenerateRequest(Request, GenerationConfig):
         return texts if len(texts) > 1 else texts[0]
 
     @model_validator(mode="after")
-    def _check_prompts(self) -> Self:
+    def _check_options(self) -> Self:
         for name in ("candidates", "trace"):
             if not isinstance(self.prompt, str) and getattr(self, name):
                 raise ValueError(f"{name} is for one prompt, and there are {len(self.prompt)}; call it once for each")
-        return self
-
-    @model_validator(mode="after")
-    def _check_assistant(self) -> Self:
         if self.assistant_model == self.model:
             raise ValueError("assistant_model is the model itself, which drafts nothing faster; name a smaller model")
-        return self
-
-    @model_validator(mode="after")
-    def _check_system(self) -> Self:
         if self.system is not None and not self.chat:
             raise ValueError("system is for a chat; set chat")
         return self
@@ -119,14 +112,11 @@ class GenerateRequest(Request, GenerationConfig):
         stdin = value == STANDARD_INPUT and reads_files(info) and not in_python(info)
         return "\n".join(read_all_lines(STANDARD_INPUT)) if stdin else value
 
-    def config(self) -> GenerationConfig:
-        return GenerationConfig(**{name: getattr(self, name) for name in GenerationConfig.model_fields})
-
 
 @verb(
     GenerateRequest,
     result="regard.interpret.generation:GenerateResult",
-    formats=(".html", ".svg", ".png", ".json"),
+    formats=(*PAGE, ".json"),
     http_limits={"max_new_tokens": 400, "num_beams": 16, "num_return_sequences": 16},
 )
 def generate(request: GenerateRequest, models: Models) -> Generator[Event, None, GenerateResult]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING
 
-from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, Texts, model_option, option, seed_option, verb
+from regard.events import Event
+from regard.verbs.base import PAGE, ModelName, Models, Texts, model_option, option, seed_option, verb
 from regard.verbs.tables import TableRequest, open_texts
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class HeadsRequest(TableRequest):
     seed: int = seed_option()
 
 
-@verb(HeadsRequest, result="regard.interpret.heads:HeadCensus", formats=(".html", ".svg", ".png", ".csv", ".json"))
+@verb(HeadsRequest, result="regard.interpret.heads:HeadCensus", formats=(*PAGE, ".csv", ".json"), notes=True)
 def heads(request: HeadsRequest, models: Models) -> Generator[Event, None, HeadCensus]:
     """Take a census of a model's heads: next word, previous word, same word, delimiter and other known patterns.
 
@@ -42,6 +42,4 @@ def heads(request: HeadsRequest, models: Models) -> Generator[Event, None, HeadC
         result = yield from head_census(
             loaded.model, loaded.tokenizer, pairs, left_out=left_out, name=request.model, seed=request.seed
         )
-    for note in result.notes:
-        yield Note(message=note)
     return result

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from regard.errors import InputError
-from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, model_option, option, seed_option, verb
+from regard.events import Event
+from regard.verbs.base import PAGE, ModelName, Models, model_option, option, seed_option, verb
 from regard.verbs.tables import LabeledTexts, TableRequest, read_labeled_texts, read_table
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class LayersRequest(TableRequest):
 @verb(
     LayersRequest,
     result="regard.interpret.probes.layers:LayersResult",
-    formats=(".html", ".svg", ".png", ".csv", ".json"),
+    formats=(*PAGE, ".csv", ".json"),
+    notes=True,
     max_characters=300_000,
 )
 def layers(request: LayersRequest, models: Models) -> Generator[Event, None, LayersResult]:
@@ -63,8 +64,6 @@ def layers(request: LayersRequest, models: Models) -> Generator[Event, None, Lay
             pooling=request.pooling,
             seed=request.seed,
         )
-    for note in result.notes:
-        yield Note(message=note)
     return result
 
 

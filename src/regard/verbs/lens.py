@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from regard.events import Note
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import PAGE, ModelName, Models, Request, argument, model_option, option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.logit_lens import LogitLens
@@ -23,8 +21,8 @@ class LensRequest(Request):
     )
 
 
-@verb(LensRequest, result="regard.interpret.logit_lens:LogitLens", formats=(".html", ".svg", ".png", ".csv", ".json"))
-def lens(request: LensRequest, models: Models) -> Generator[Note, None, LogitLens]:
+@verb(LensRequest, result="regard.interpret.logit_lens:LogitLens", formats=(*PAGE, ".csv", ".json"), notes=True)
+def lens(request: LensRequest, models: Models) -> LogitLens:
     """Show what each layer would predict: the logit lens.
 
     The hidden state of every layer goes through the model's final norm and output head. The last layer is the model's
@@ -36,14 +34,4 @@ def lens(request: LensRequest, models: Models) -> Generator[Note, None, LogitLen
     from regard.interpret.logit_lens import logit_lens
 
     with models.use(request.model) as loaded:
-        result = logit_lens(
-            loaded.model,
-            loaded.tokenizer,
-            request.text,
-            top=request.top,
-            position=request.position,
-            name=request.model,
-        )
-    for note in result.notes:
-        yield Note(message=note)
-    return result
+        return logit_lens(loaded, request.text, top=request.top, position=request.position)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import PAGE, ModelName, Models, Request, argument, model_option, option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.logit_attribution import LogitAttribution
@@ -22,8 +22,7 @@ class LogitAttributionRequest(Request):
 @verb(
     LogitAttributionRequest,
     result="regard.interpret.logit_attribution:LogitAttribution",
-    command="logit-attribution",
-    formats=(".html", ".svg", ".png", ".csv", ".json"),
+    formats=(*PAGE, ".csv", ".json"),
 )
 def logit_attribution(request: LogitAttributionRequest, models: Models) -> LogitAttribution:
     """Attribute the logit of the next token to the heads and feed-forward networks of a causal model.
@@ -36,11 +35,4 @@ def logit_attribution(request: LogitAttributionRequest, models: Models) -> Logit
     from regard.interpret.logit_attribution import attribute_logit
 
     with models.use(request.model) as loaded:
-        return attribute_logit(
-            loaded.model,
-            loaded.tokenizer,
-            request.text,
-            answer=request.answer,
-            wrong=request.wrong,
-            name=request.model,
-        )
+        return attribute_logit(loaded, request.text, answer=request.answer, wrong=request.wrong)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from regard.events import Note
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import PAGE, ModelName, Models, Request, argument, model_option, option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.attention.long import LongAttention
@@ -22,11 +20,11 @@ class LongAttentionRequest(Request):
 @verb(
     LongAttentionRequest,
     result="regard.interpret.attention.long:LongAttention",
-    command="long-attention",
-    formats=(".html", ".svg", ".png", ".csv", ".json"),
+    formats=(*PAGE, ".csv", ".json"),
+    notes=True,
     max_characters=300_000,
 )
-def long_attention(request: LongAttentionRequest, models: Models) -> Generator[Note, None, LongAttention]:
+def long_attention(request: LongAttentionRequest, models: Models) -> LongAttention:
     """Show the attention of one head over a long text: an overview of the map, and any part of it in full.
 
     `regard look` shows all heads of a text that is short enough for a page. Here the page gets the queries and keys of
@@ -35,14 +33,4 @@ def long_attention(request: LongAttentionRequest, models: Models) -> Generator[N
     from regard.interpret.attention.long import long_attention
 
     with models.use(request.model) as loaded:
-        result = long_attention(
-            loaded.model,
-            loaded.tokenizer,
-            request.text,
-            layer=request.layer,
-            head=request.head,
-            name=request.model,
-        )
-    for note in result.notes:
-        yield Note(message=note)
-    return result
+        return long_attention(loaded, request.text, layer=request.layer, head=request.head)

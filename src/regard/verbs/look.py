@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from regard.events import Note
 from regard.verbs.base import (
+    PAGE,
     ImageName,
     ModelName,
     Models,
@@ -35,11 +36,7 @@ class LookRequest(Request):
     head: int | None = option(None, help="Show only this head of the layer, counted from 0.", metavar="H")
 
 
-@verb(
-    LookRequest,
-    result="regard.interpret.attention.maps:AttentionRecord",
-    formats=(".html", ".svg", ".png", ".csv", ".json"),
-)
+@verb(LookRequest, result="regard.interpret.attention.maps:AttentionRecord", formats=(*PAGE, ".csv", ".json"))
 def look(request: LookRequest, models: Models) -> Generator[Note, None, AttentionRecord]:
     """Show a model's attention: which token attends to which, in every layer and head.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Literal
 
-from regard.events import Event, Note
+from regard.events import Event
 from regard.known import DEFAULT_EMBEDDING_MODEL
-from regard.verbs.base import ModelName, Models, argument, layers_option, model_option, option, seed_option, verb
+from regard.verbs.base import PAGE, ModelName, Models, argument, layers_option, model_option, option, seed_option, verb
 from regard.verbs.tables import LabeledTexts, TableRequest, read_labeled_texts
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ class MapRequest(TableRequest):
 @verb(
     MapRequest,
     result="regard.interpret.embeddings:SentenceMap",
-    name="map",
-    formats=(".html", ".svg", ".png", ".csv", ".json"),
+    formats=(*PAGE, ".csv", ".json"),
+    notes=True,
     max_characters=300_000,
 )
 def map(request: MapRequest, models: Models) -> Generator[Event, None, SentenceMap]:
@@ -58,6 +58,4 @@ def map(request: MapRequest, models: Models) -> Generator[Event, None, SentenceM
             seed=request.seed,
             projection=request.projection,
         )
-    for note in result.notes:
-        yield Note(message=note)
     return result

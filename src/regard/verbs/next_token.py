@@ -30,12 +30,7 @@ class NextTokenRequest(Request):
     )
 
 
-@verb(
-    NextTokenRequest,
-    result="regard.inference.next_token:NextTokens",
-    command="next-token",
-    formats=(".csv", ".json"),
-)
+@verb(NextTokenRequest, result="regard.inference.next_token:NextTokens", formats=(".csv", ".json"))
 def next_token(request: NextTokenRequest, models: Models) -> NextTokens:
     """List the likeliest next tokens of a text with their probabilities.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import PAGE, ModelName, Models, Request, argument, model_option, option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.patching import PatchingResult
@@ -26,11 +26,7 @@ class PatchRequest(Request):
     )
 
 
-@verb(
-    PatchRequest,
-    result="regard.interpret.patching:PatchingResult",
-    formats=(".html", ".svg", ".png", ".csv", ".json"),
-)
+@verb(PatchRequest, result="regard.interpret.patching:PatchingResult", formats=(*PAGE, ".csv", ".json"))
 def patch(request: PatchRequest, models: Models) -> PatchingResult:
     """Patch activations between two prompts and see which of them restore the answer.
 
@@ -43,12 +39,4 @@ def patch(request: PatchRequest, models: Models) -> PatchingResult:
     from regard.interpret.patching import patch_activations
 
     with models.use(request.model) as loaded:
-        return patch_activations(
-            loaded.model,
-            loaded.tokenizer,
-            request.clean,
-            request.corrupted,
-            answer=request.answer,
-            wrong=request.wrong,
-            name=request.model,
-        )
+        return patch_activations(loaded, request.clean, request.corrupted, answer=request.answer, wrong=request.wrong)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.events import Note
 from regard.known import DEFAULT_MODEL
-from regard.verbs.base import ModelName, Models, Request, argument, option, seed_option, verb
+from regard.verbs.base import PAGE, ModelName, Models, Request, argument, option, seed_option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.embeddings import SensesResult
@@ -30,10 +28,11 @@ class SensesRequest(Request):
 @verb(
     SensesRequest,
     result="regard.interpret.embeddings:SensesResult",
-    formats=(".html", ".svg", ".png", ".csv", ".json"),
+    formats=(*PAGE, ".csv", ".json"),
+    notes=True,
     max_characters=300_000,
 )
-def senses(request: SensesRequest, models: Models) -> Generator[Note, None, SensesResult]:
+def senses(request: SensesRequest, models: Models) -> SensesResult:
     """Compare the vectors of one word in several texts: does a model give it another meaning there?
 
     The table has the cosine similarity of the word's vectors in each pair of texts, for every layer of a BERT, GPT, T5
@@ -44,7 +43,7 @@ def senses(request: SensesRequest, models: Models) -> Generator[Note, None, Sens
     """
     from regard.interpret.embeddings import compare_senses
 
-    result = compare_senses(
+    return compare_senses(
         request.word,
         request.texts,
         use=models.use,
@@ -53,6 +52,3 @@ def senses(request: SensesRequest, models: Models) -> Generator[Note, None, Sens
         limit=request.limit,
         seed=request.seed,
     )
-    for note in result.notes:
-        yield Note(message=note)
-    return result

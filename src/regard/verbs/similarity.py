@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from regard.errors import InputError
-from regard.events import Note
-from regard.verbs.base import ImageName, ModelName, Models, Request, argument, model_option, verb
+from regard.verbs.base import PAGE, ImageName, ModelName, Models, Request, argument, model_option, verb
 
 if TYPE_CHECKING:
     from regard.inference.similarity import SimilarityResult
@@ -22,9 +20,10 @@ class SimilarityRequest(Request):
 @verb(
     SimilarityRequest,
     result="regard.inference.similarity:SimilarityResult",
-    formats=(".html", ".svg", ".png", ".csv", ".jsonl", ".json"),
+    formats=(*PAGE, ".csv", ".jsonl", ".json"),
+    notes=True,
 )
-def similarity(request: SimilarityRequest, models: Models) -> Generator[Note, None, SimilarityResult]:
+def similarity(request: SimilarityRequest, models: Models) -> SimilarityResult:
     """Compare an image with texts, for example to classify it without training (CLIP's zero-shot classification).
 
     The cosine compares the vectors of the image and the text. The probabilities are over the given texts: a softmax of
@@ -40,7 +39,4 @@ def similarity(request: SimilarityRequest, models: Models) -> Generator[Note, No
     except InputError as error:
         raise InputError(f"{error}. To compare texts with each other: regard.embed(texts).similarity()") from None
     with models.use(request.model) as loaded:
-        result = compare_image_with_texts(loaded.model, loaded.tokenizer, image, request.texts, name=request.model)
-    for note in result.notes:
-        yield Note(message=note)
-    return result
+        return compare_image_with_texts(loaded.model, loaded.tokenizer, image, request.texts, name=request.model)

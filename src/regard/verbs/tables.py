@@ -129,8 +129,7 @@ def read_labeled_texts(
         if missing:
             yield Note(message=f"{count_of(missing, 'row')} without a text or label left out")
         return present
-    read = yield from read_table("classify", source, request, labeled=labeled)
-    return read
+    return (yield from read_table("classify", source, request, labeled=labeled))
 
 
 def read_table(

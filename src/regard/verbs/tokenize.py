@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from regard.errors import InputError
 from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, TextOrFile, argument, model_option, option, text_sizes, verb
+from regard.verbs.base import PAGE, ModelName, Models, TextOrFile, argument, model_option, option, text_sizes, verb
 from regard.verbs.tables import RowsRequest, open_texts
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def _answer(request: TokenizeRequest) -> dict[str, int]:
 @verb(
     TokenizeRequest,
     result="regard.interpret.tokenization:TokenizeResult",
-    formats=(".html", ".svg", ".png", ".csv", ".jsonl", ".json"),
+    formats=(*PAGE, ".csv", ".jsonl", ".json"),
+    notes=True,
     max_characters=300_000,
     http_answer=_answer,
 )
@@ -76,8 +77,6 @@ def tokenize(request: TokenizeRequest, models: Models) -> Generator[Event, None,
                 max_length=getattr(loaded.model.config, "max_position_embeddings", None),
                 model=loaded.model if request.embeddings else None,
             )
-    for note in result.notes:
-        yield Note(message=note)
     return result
 
 

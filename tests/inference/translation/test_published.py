@@ -12,13 +12,14 @@ import torch
 import transformers
 
 import regard
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation.forced_decoding import force_targets
 from regard.inference.translation.languages import check_target_language, language_codes, with_languages
 from regard.inference.translation.translator import Translator, load_translator
 from regard.interpret.attention.recording import record_attention
-from regard.interpret.figure.figure import draw_figure
+from regard.interpret.figure.figure import figure_of
 from regard.interpret.translation import translate_in_steps
 from tests.parity.references import randomized
 from tests.text.sentencepieces import NUM_TRAINED, marian_files, sentences, train
@@ -119,7 +120,7 @@ def test_marian_in_all_views(marian: Published, tmp_path: Path) -> None:
     assert steps.source.words == TEXTS[0].split() and steps.encoder is not None
     record = record_attention(translator.model, translator.subwords, TEXTS[0])
     assert [maps.kind for maps in record.maps] == ["encoder", "decoder", "cross"]
-    drawn = draw_figure(translator.model, translator.subwords, TEXTS[0], ablation=False)
+    drawn = figure_of(LoadedModel("", translator.model, translator.subwords), TEXTS[0], ablation=False)
     assert max(box.difference for box in drawn.boxes) < 1e-5
     result = regard.translate(str(folder), TEXTS)
     assert len(result.texts) == len(TEXTS)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import regard
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.interpret.attention import long
 from regard.interpret.attention.long import long_attention
@@ -62,7 +63,7 @@ def test_tiles_and_overview_equal_the_full_map(
     assert tokenizer is not None
     if kind == "window":
         model = tiny_llama(tokenizer.size, 5, 256)
-    found = long_attention(model, tokenizer, TEXT, layer=2, head=3)
+    found = long_attention(LoadedModel("", model, tokenizer), TEXT, layer=2, head=3)
     ids = tokenizer.encode(TEXT).ids
     expected = full_map(model, ids, 2, 3)
     length = len(ids)
@@ -88,7 +89,7 @@ def test_size_of_8192_tokens(gpt: tuple[Any, Tokenizer]) -> None:
     _, tokenizer = gpt
     model = tiny_llama(tokenizer.size, None, 8192)
     text = "the king and the queen of the old castle " * 1200
-    found = long_attention(model, tokenizer, text, layer=1, head=1)
+    found = long_attention(LoadedModel("", model, tokenizer), text, layer=1, head=1)
     assert len(found.tokens) == 8192 and found.truncated > 0 and "truncated" in found.notes[0]
     assert found.overview.shape == (512, 512) and found.cell == 16
     assert found.tile(8000, 7900).shape == (192, 256)
@@ -100,17 +101,17 @@ def test_size_of_8192_tokens(gpt: tuple[Any, Tokenizer]) -> None:
 
 def test_views_and_errors(gpt: tuple[Any, Tokenizer], tmp_path: Path) -> None:
     model, tokenizer = gpt
-    found = long_attention(model, tokenizer, TEXT, layer=-1, head=0, name="gpt")
+    found = long_attention(LoadedModel("gpt", model, tokenizer), TEXT, layer=-1, head=0)
     assert found.layer == model.config.num_hidden_layers
     assert "strongest links" in found.to_text() and len(found.to_table()[1]) == len(found.strongest)
     found.save(tmp_path / "found.svg")
     assert "layer" in (tmp_path / "found.svg").read_text(encoding="utf-8")
     with pytest.raises(InputError, match="no head 99"):
-        long_attention(model, tokenizer, TEXT, layer=1, head=99)
+        long_attention(LoadedModel("", model, tokenizer), TEXT, layer=1, head=99)
     with pytest.raises(InputError, match="no layer 0"):
-        long_attention(model, tokenizer, TEXT, layer=0, head=0)
+        long_attention(LoadedModel("", model, tokenizer), TEXT, layer=0, head=0)
     with pytest.raises(InputError, match="empty"):
-        long_attention(model, tokenizer, " ", layer=1, head=0)
+        long_attention(LoadedModel("", model, tokenizer), " ", layer=1, head=0)
     vision, words = regard.load("regard-digits")
     with pytest.raises(InputError, match="needs a BERT or a GPT"):
-        long_attention(vision, words, TEXT, layer=1, head=0)
+        long_attention(LoadedModel("", vision, words), TEXT, layer=1, head=0)

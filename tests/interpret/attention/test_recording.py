@@ -220,7 +220,6 @@ def test_long_texts_are_truncated_with_a_note(bert: Both, gpt: Both, t5: Both) -
         ("", None, {}, "the text is empty"),
         (" \n", None, {}, "the text is empty"),
         ("a", "  ", {}, "the second text is empty"),
-        ("a", None, {"max_tokens": 0}, "max_tokens is 0"),
         ("a", None, {"image": ImageExample(np.zeros((2, 2), np.uint8), None, "x")}, "needs a Vision Transformer"),
     ],
 )

@@ -201,7 +201,7 @@ def test_invalid_arguments_are_rejected(masked_probe: Probe, next_token_probe: P
     with pytest.raises(InputError, match="target is 2; expected 0 to 1"):
         gradient_times_input(masked_probe, target=2)
     with pytest.raises(InputError, match="steps is 0"):
-        integrated_gradients(masked_probe, steps=0)
+        regard.attribute("the _", steps=0)
     with pytest.raises(InputError, match="unknown baseline 'zeros'; did you mean 'zero'"):
         integrated_gradients(masked_probe, baseline="zeros")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="has no such token; use zero"):

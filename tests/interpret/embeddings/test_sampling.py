@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import regard
 from regard.errors import InputError
 from regard.interpret.embeddings import sample_indices, sampling_note
 
@@ -23,5 +24,5 @@ def test_seeds_differ_and_omissions_are_reported() -> None:
     note = "2,000 of 12,000 texts were sampled at random (seed 7); 10,000 are left out"
     assert sampling_note(12_000, 2_000, 7) == [note]
     assert sampling_note(5, 5, 0) == []
-    with pytest.raises(InputError, match="the limit is 0"):
-        sample_indices(3, 0)
+    with pytest.raises(InputError, match="limit is 0"):
+        regard.sentence_map(["a", "b"], limit=0)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from torch import nn
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.inference.load_model import load_model
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.recording import TextTokenizer
-from regard.interpret.figure.figure import Figure, draw_figure
+from regard.interpret.figure.figure import Figure, figure_of
 from tests.interpret.conftest import Both, translator
 
 KINDS = ("encoder", "decoder", "post", "pre")
@@ -29,7 +30,7 @@ class FigureCase:
         """Return the figure of the text without the named components; cached."""
         if without not in self.figures:
             names = without.split(",") if without else []
-            self.figures[without] = draw_figure(self.model, self.reader, self.text, without=names, name="m")
+            self.figures[without] = figure_of(LoadedModel("m", self.model, self.reader), self.text, without=names)
         return self.figures[without]
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import as_translation_model
 from regard.interpret.figure import ablation
@@ -18,7 +19,7 @@ from regard.interpret.figure.ablation import (
     built_in_sentences,
     without_components,
 )
-from regard.interpret.figure.figure import draw_figure
+from regard.interpret.figure.figure import figure_of
 from regard.interpret.figure.figure_model import figure_model_of
 from regard.models import Gpt
 from regard.nn.masks import Padded
@@ -61,8 +62,10 @@ def test_every_component_alone_and_those_removed_together(case: FigureCase) -> N
 
 
 def test_without_ablation_only_removed_components_are_measured(case: FigureCase) -> None:
-    assert draw_figure(case.model, case.reader, case.text, ablation=False).ablation is None
-    found = draw_figure(case.model, case.reader, case.text, without=["residual"], ablation=False).ablation
+    assert figure_of(LoadedModel("", case.model, case.reader), case.text, ablation=False).ablation is None
+    found = figure_of(
+        LoadedModel("", case.model, case.reader), case.text, without=["residual"], ablation=False
+    ).ablation
     assert found is not None and [one.without for one in found.outcomes] == [[], ["residual"]]
     assert found.outcomes == [case.figure().ablation.find(names) for names in ([], ["residual"])]
 
@@ -73,11 +76,9 @@ def test_built_in_sentences_are_measured_once(case: FigureCase) -> None:
     pairs = [("the day was good", "der Tag" if isinstance(case.reader, Subwords) else None)]
     with evaluation_mode(case.model):
         sentence = subject.read(case.text, max_tokens=20)
-        first = ablate_components(subject, sentence, (), sentences=pairs, max_tokens=20, loss_cache=known)
+        first = ablate_components(subject, sentence, (), sentences=pairs, max_tokens=20, losses=known)
         alone = subject.read(*pairs[0], max_tokens=20)
-        again = ablate_components(
-            subject, alone, (), sentences=pairs, max_tokens=20, loss_cache=dict.fromkeys(known, 7.0)
-        )
+        again = ablate_components(subject, alone, (), sentences=pairs, max_tokens=20, losses=dict.fromkeys(known, 7.0))
     # The single built-in sentence, passed as a text, has the loss that was measured over the sentences.
     assert [one.loss for one in again.outcomes] == pytest.approx([one.sentences_loss for one in first.outcomes])
     assert {one.sentences_loss for one in again.outcomes} == {7.0}
@@ -123,5 +124,5 @@ def test_languages_of_built_in_sentences(subwords: Subwords) -> None:
     assert built_in_sentences("my-model", translates=True) == built_in_sentences("code-en", translates=True) == []
     assert built_in_sentences("regard-de-en", translates=False) == [(text, None) for text in ENGLISH]
     model = translator(subwords)
-    assert draw_figure(model, subwords, "a dog", name="x-en-de").ablation.outcomes[0].sentences_loss is not None
-    assert draw_figure(model, subwords, "a dog").ablation.outcomes[0].sentences_loss is None
+    assert figure_of(LoadedModel("x-en-de", model, subwords), "a dog").ablation.outcomes[0].sentences_loss is not None
+    assert figure_of(LoadedModel("", model, subwords), "a dog").ablation.outcomes[0].sentences_loss is None

@@ -7,12 +7,13 @@ import math
 import pytest
 import torch
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.figure.ablation import COMPONENTS, missing_components, without_components
 from regard.interpret.figure.boxes import NamedTensor, run_box
 from regard.interpret.figure.equations import run
-from regard.interpret.figure.figure import Figure, draw_figure, max_tokens_of
+from regard.interpret.figure.figure import Figure, figure_of, max_tokens_of
 from regard.interpret.figure.figure_model import figure_model_of
 from regard.models import Seq2Seq
 from regard.nn.masks import Padded
@@ -111,11 +112,11 @@ def test_the_code_reflects_removed_components(case: FigureCase) -> None:
 
 def test_a_translator_decodes_its_own_translation_or_the_target(subwords: Subwords) -> None:
     model = translator(subwords)
-    with_target = draw_figure(model, subwords, "a dog", "ein Hund")
+    with_target = figure_of(LoadedModel("", model, subwords), "a dog", "ein Hund")
     assert with_target.inputs.target == "ein Hund"
     assert with_target.inputs.target_ids == tuple(subwords.encode_targets(["ein Hund"])[0])
     assert with_target.inputs.decoder_ids == (subwords.begin, *with_target.inputs.target_ids[:-1])
-    own = draw_figure(model, subwords, "a dog", without=["residual"])
+    own = figure_of(LoadedModel("", model, subwords), "a dog", without=["residual"])
     with evaluation_mode(model):
         logits = figure_model_of(model, subwords).run(own.inputs)
     assert own.inputs.target_ids is not None
@@ -127,19 +128,19 @@ def test_a_translator_decodes_its_own_translation_or_the_target(subwords: Subwor
 def test_blanks_are_masked(case: FigureCase) -> None:
     if case.kind != "encoder":
         return
-    found = draw_figure(case.model, case.reader, "the _ was good")
+    found = figure_of(LoadedModel("", case.model, case.reader), "the _ was good")
     assert found.tokens["encoder"][2] == "[MASK]"
     assert [prediction.token for prediction in found.ablation.outcomes[0].predictions] == ["the", None, "was", "good"]
 
 
 def test_a_long_text_is_truncated_with_a_note(case: FigureCase) -> None:
-    found = draw_figure(case.model, case.reader, "good day " * 60)
+    found = figure_of(LoadedModel("", case.model, case.reader), "good day " * 60)
     assert len(next(iter(found.tokens.values()))) <= 32
-    assert "did not fit" in found.notes[0]
+    assert "did not fit" in found.notes[-1]
 
 
 def test_the_json_document(case: FigureCase) -> None:
-    found = draw_figure(case.model, case.reader, case.text, layer=2)
+    found = figure_of(LoadedModel("", case.model, case.reader), case.text, layer=2)
     document = found.to_dict()
     one = next(box for box in document["boxes"] if box["name"].endswith(".attention"))
     weights = next(tensor for tensor in one["tensors"] if tensor["name"] == "weights")
@@ -147,20 +148,20 @@ def test_the_json_document(case: FigureCase) -> None:
     assert weights["shape"] == list(expected.shape)
     torch.testing.assert_close(torch.tensor(weights["first"][0]), expected[0, 0, :4])
     with pytest.raises(InputError, match="no layer 9"):
-        draw_figure(case.model, case.reader, case.text, layer=9)
+        figure_of(LoadedModel("", case.model, case.reader), case.text, layer=9)
 
 
 def test_unsupported_models_are_rejected(subwords: Subwords, t5: Both, bert: Both) -> None:
     lstm = translator(subwords, family="lstm")
     assert isinstance(lstm, Seq2Seq)
     with pytest.raises(InputError, match="no Transformer"):
-        draw_figure(lstm, subwords, "a dog")
+        figure_of(LoadedModel("", lstm, subwords), "a dog")
     with pytest.raises(InputError, match="a T5 differs"):
-        draw_figure(t5.ours, t5.tokenizer, "a dog")
+        figure_of(LoadedModel("", t5.ours, t5.tokenizer), "a dog")
     with pytest.raises(InputError, match="needs a masked-word head"):
-        draw_figure(bert.ours, bert.tokenizer, "a dog")
+        figure_of(LoadedModel("", bert.ours, bert.tokenizer), "a dog")
     with pytest.raises(InputError, match="empty"):
-        draw_figure(bert.ours, bert.tokenizer, " ")
+        figure_of(LoadedModel("", bert.ours, bert.tokenizer), " ")
 
 
 def test_equations_can_access_only_their_inputs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.inference.masked_lm import fill_blanks
-from regard.interpret.masked_lm.captions import notable_words
-from regard.interpret.masked_lm.charts import Chart, ChartAxes
+from regard.interpret.masked_lm.charts import Chart, ChartAxes, notable_words
 from regard.interpret.masked_lm.comparison import (
     CompletionsResult,
     GridResult,
@@ -25,7 +25,7 @@ from regard.interpret.masked_lm.comparison import (
     PairResult,
     compare_models,
     compare_stored,
-    second_differences,
+    second_difference,
 )
 from regard.interpret.masked_lm.predictions import MaskedPrediction, read_predictions
 from regard.interpret.masked_lm.sweep import SweepResult
@@ -106,9 +106,8 @@ def test_direction_of_differences_and_of_second_differences(pair: PairComparison
 def test_difference_of_differences() -> None:
     first = PairComparison(TOKENS, prediction(A), prediction(B), ("a", "b"))
     second = PairComparison(TOKENS, prediction(B), prediction(A), ("c", "d"))
-    indices, values = second_differences(first, second, 2)
-    assert [TOKENS[index] for index in indices] == ["ox", "ice"]
-    assert values.tolist() == [[4.0, -4.0, 8.0], [-0.5, 0.5, -1.0]]
+    tokens = second_difference(first, second, 2).tokens
+    assert [astuple(one) for one in tokens] == [("ox", 4.0, -4.0, 8.0), ("ice", -0.5, 0.5, -1.0)]
 
 
 @given(

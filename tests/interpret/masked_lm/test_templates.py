@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.interpret.masked_lm.captions import ONE_AND_TWO, caption, contrast_labels
+from regard.interpret.masked_lm.charts import ONE_AND_TWO, caption, contrast_labels
 from regard.interpret.masked_lm.predictions import parse_template
 
 

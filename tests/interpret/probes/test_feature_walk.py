@@ -137,12 +137,13 @@ def test_invalid_input_is_rejected(tiny_bert_folder: Path) -> None:
         ([*EXAMPLES, TextExample("so so", label="2")], {}, "only 1 of 25 examples have the label '2'; 5 folds need 5"),
         ([*EXAMPLES, TextExample("so so")], {}, "example 25 has the label None"),
         ([TextExample("good", "bad", "1")], {}, "example 1 has two texts"),
-        (EXAMPLES, {"pooling": "max"}, "unknown pooling 'max'"),
         (EXAMPLES, {"layer": "7"}, "layer 7 does not exist"),
     ]
     for examples, options, message in cases:
         with pytest.raises(InputError, match=message):
             walk(tiny_bert_folder, examples, **options)
+    with pytest.raises(InputError, match="pooling is 'max'"):
+        regard.features(data=[("good", "1"), ("bad", "0")], pooling="max")
 
 
 def test_more_texts_than_the_limit_are_sampled(tiny_bert_folder: Path) -> None:

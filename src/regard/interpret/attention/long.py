@@ -12,20 +12,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.checkpoints.loaded_model import require_tokenizer
+from regard.checkpoints.loaded_model import LoadedModel, require_tokenizer
 from regard.errors import InputError
 from regard.escaping import escape_controls
-from regard.interpret.attention.maps import display_token
-from regard.models.family import can, describe_model, family_name, family_of
+from regard.interpret.attention.maps import check_text, display_token
+from regard.interpret.residual_stream import last_stack
+from regard.models.family import can, describe_model, family_name
 from regard.nn.masks import Padded
 from regard.nn.recording import check_head, check_layer, record
 from regard.nn.training import evaluation_mode
 from regard.render.page_arrays import Float32Array
 from regard.render.result import Result, Table
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.text import Tokenizer
 
 MAX_TOKENS = 8192
 OVERVIEW = 512  # cells of a side
@@ -92,38 +92,24 @@ class LongAttention(Result):
         return "\n".join(lines)
 
     def to_table(self) -> Table:
-        """One row for each of the strongest links."""
         return ("row", "column", "query_token", "key_token", "weight"), [
             (link.row, link.column, self.tokens[link.row], self.tokens[link.column], link.weight)
             for link in self.strongest
         ]
 
 
-def long_attention(
-    model: nn.Module,
-    tokenizer: Tokenizer | None,
-    text: str,
-    *,
-    layer: int,
-    head: int,
-    max_tokens: int = MAX_TOKENS,
-    name: str = "",
-) -> LongAttention:
-    """Record one head of an encoder or a causal model over a text of up to `max_tokens`; the rest is truncated.
+def long_attention(loaded: LoadedModel, text: str, *, layer: int, head: int) -> LongAttention:
+    """Record one head of an encoder or a causal model over a text of up to MAX_TOKENS; the rest is truncated.
 
     Layers count from 1 (-1 is the last), heads from 0. Layers after the requested one do not run.
     """
-    model = model.encoder if isinstance(model, EncoderWithHead) else model
+    model: Any = loaded.model.encoder if isinstance(loaded.model, EncoderWithHead) else loaded.model
     if not (can(model, "text-encoder") or can(model, "causal-lm")):
         raise InputError(f"attention over long texts needs a BERT or a GPT, and this is {describe_model(model)} model")
-    tokenizer = require_tokenizer(model, tokenizer)
-    if not text.strip():
-        raise InputError("the text is empty; expected at least a word")
-    limit = min(max_tokens, model.config.max_position_embeddings)
-    encoding = tokenizer.encode(text, max_length=limit)
-    family = family_of(model)
-    assert family is not None and family.stacks
-    layers = getattr(model, family.stacks[-1]).layers
+    tokenizer = require_tokenizer(model, loaded.tokenizer)
+    check_text(text)
+    encoding = tokenizer.encode(text, max_length=min(MAX_TOKENS, model.config.max_position_embeddings))
+    layers: Any = last_stack(model).layers
     layer = check_layer(layer, len(layers))
     attention = layers[layer - 1].attention
     check_head(head, attention.heads)
@@ -146,7 +132,7 @@ def long_attention(
     if encoding.num_truncated:
         notes.append(f"{encoding.num_truncated:,} tokens were truncated; {len(encoding):,} remain")
     return LongAttention(
-        model=name,
+        model=loaded.name,
         family=family_name(model),
         layer=layer,
         head=head,

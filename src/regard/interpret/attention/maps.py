@@ -17,10 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.escaping import escape_controls
 from regard.inference.generation.text_generator import token_text
 from regard.nn.recording import Tape, check_head, check_layer
 from regard.render.result import Result, Table
+from regard.render.terminal import padded
 from regard.text import Encoding, Tokenizer
 
 SPACE = "␣"
@@ -176,23 +176,19 @@ class AttentionRecord(Result):
 
     def to_text(self) -> str:
         """For each token the one it attends to most, in the selected layer or the last, averaged over heads."""
-        from rich.cells import cell_len
-
         maps = self.map(self.kind)
         selected = maps.select(-1 if self.layer is None else self.layer, self.head)
         which = f"head {self.head}" if self.head is not None else "mean of all heads"
-        names = [escape_controls(" ".join(token.split())) for token in maps.rows.tokens]
-        width = max(map(cell_len, names))
+        names = padded(" ".join(token.split()) for token in maps.rows.tokens)
         where = f"layer {selected.layers[0]}, {which}"
         lines = [f"{maps.kind} attention of {self.family}, {where}: where each token attends most", ""]
         for name, row in zip(names, selected.weights[0].mean(axis=0), strict=True):
             best = int(row.argmax())
             target = " ".join(maps.columns.tokens[best].split())
-            lines.append(f"  {name}{' ' * (width - cell_len(name))}  {float(row[best]):6.1%}  {target}")
+            lines.append(f"  {name}  {float(row[best]):6.1%}  {target}")
         return "\n".join(lines)
 
     def to_table(self) -> Table:
-        """One row for each weight of the selected maps."""
         maps = self.map(self.kind).select(self.layer, self.head)
         rows: list[list[object]] = []
         for (layer, head, row, column), weight in np.ndenumerate(maps.weights):
@@ -321,6 +317,12 @@ def _segments(encoding: Encoding) -> list[int]:
 
 def _tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
     return tuple(display_token(tokenizer, token_id) for token_id in ids)
+
+
+def check_text(text: str, what: str = "text") -> None:
+    """Raise InputError for a text without words."""
+    if not text.strip():
+        raise InputError(f"the {what} is empty; expected at least a word")
 
 
 def display_token(tokenizer: Tokenizer, token_id: int) -> str:

@@ -22,6 +22,7 @@ from regard.interpret.attention.maps import (
     axis_of_encoding,
     axis_of_ids,
     axis_of_patches,
+    check_text,
     maps_from_tape,
     shift_right,
 )
@@ -89,11 +90,9 @@ def record_attention(
         return _vision(model, text, image)
     if image is not None:
         raise InputError(f"this {family_name(model)} model reads text; an image needs a Vision Transformer")
-    _check_text("text", text)
+    check_text(text)
     if text_b is not None:
-        _check_text("second text", text_b)
-    if max_tokens is not None and max_tokens < 1:
-        raise InputError(f"max_tokens is {max_tokens}; expected at least 1")
+        check_text(text_b, "second text")
     limits = (MAX_TOKENS, max_tokens, getattr(getattr(model, "config", None), "max_position_embeddings", None))
     limit = min(one for one in limits if one is not None)
     with evaluation_mode(model):
@@ -208,8 +207,3 @@ def _tokenizer(model: nn.Module, reader: TextTokenizer) -> Tokenizer:
 
 def _tensor(model: nn.Module, ids: Sequence[int]) -> Tensor:
     return torch.tensor([list(ids)], device=next(model.parameters()).device)
-
-
-def _check_text(what: str, text: str) -> None:
-    if not text.strip():
-        raise InputError(f"the {what} is empty; expected at least a word")

@@ -15,17 +15,16 @@ from typing import Literal
 
 import numpy as np
 import torch
-from rich.cells import cell_len
 from torch import Tensor
 
 from regard.data.examples import Example
 from regard.errors import InputError
-from regard.escaping import escape_controls
 from regard.inference.causal_lm import BATCH_TOKENS
 from regard.inference.masked_lm import find_blanks
 from regard.interpret.attention.rollout import rollout
 from regard.interpret.attribution.probe import Probe, ProbedModel, TextProbe, task_probe
 from regard.render.result import Result, Table
+from regard.render.terminal import padded
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.task import Prediction
 
@@ -89,14 +88,12 @@ class AttributionResult(Result):
     tokens: tuple[AttributedToken, ...]
 
     def to_text(self) -> str:
-        names = [escape_controls(one.token) for one in self.tokens]
-        width = max(map(cell_len, names))
         largest = max(abs(one.score) for one in self.tokens) or 1.0
         form = "z.3f" if self.model.problem_type == "regression" else ".1%"
         lines = [f"{self.target}: {self.label} {self.probability:{form}}; {self.method.replace('-', ' ')}", ""]
-        for name, one in zip(names, self.tokens, strict=True):
+        for name, one in zip(padded(one.token for one in self.tokens), self.tokens, strict=True):
             bar = ("-" if one.score < 0 else "█") * round(abs(one.score) / largest * BAR)
-            lines.append(f"  {name}{' ' * (width - cell_len(name))}  {one.score:z8.3f}  {bar}".rstrip())
+            lines.append(f"  {name}  {one.score:z8.3f}  {bar}".rstrip())
         if self.completeness_error is not None:
             gain = self.value - (self.baseline_value or 0.0)
             lines += ["", f"the scores should sum to {gain:.3f}; completeness error {self.completeness_error:z.3f}"]
@@ -172,8 +169,6 @@ def integrated_gradients(
     The baseline is the input without content, see `Probe.baseline`; positions and segments stay as they are. The
     integral is Gauss-Legendre quadrature with `steps` points, which is best for smooth functions.
     """
-    if steps < 1:
-        raise InputError(f"steps is {steps}; expected the number of gradients to average, at least 1")
     index, name = _output(probe, target, output)
     kind, start = probe.baseline(baseline)
     end = probe.token_embeddings().detach()

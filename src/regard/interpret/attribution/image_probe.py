@@ -13,7 +13,7 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import ImageExample
 from regard.data.image_processor import image_processor_of
 from regard.errors import InputError, check_choice
-from regard.interpret.attention.maps import TokenAxis, axis_of_patches
+from regard.interpret.attention.maps import axis_of_patches
 from regard.interpret.attribution.probe import Probe
 from regard.models.family import describe_model
 from regard.tasks.image_classification import ImageClassifier
@@ -28,22 +28,6 @@ class ImageProbe(Probe):
 
     pixels: Tensor
     grid: tuple[int, int]
-
-    @property
-    def _axis(self) -> TokenAxis:
-        return axis_of_patches(self.grid, self.encoder.embedding.num_special)
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        return self._axis.tokens
-
-    @property
-    def token_texts(self) -> tuple[str, ...]:
-        return self.tokens
-
-    @property
-    def special(self) -> tuple[bool, ...]:
-        return self._axis.special
 
     def token_embeddings(self) -> Tensor:
         return self._embed(self.pixels)
@@ -86,12 +70,16 @@ def image_probe(loaded: LoadedModel, image: ImageExample) -> ImageProbe:
     assert isinstance(model, ImageClassifier)
     embedding, classifier = model.encoder.embedding, model.encoder.classifier
     assert classifier is not None
+    axis = axis_of_patches(embedding.grid, embedding.num_special)
     return ImageProbe(
         task=task.name,
         texts=(image.name,),
         model=model,
         encoder=model.encoder,
         ids=torch.arange(embedding.positions.shape[1], device=classifier.weight.device),
+        tokens=axis.tokens,
+        token_texts=axis.tokens,
+        special=axis.special,
         targets=("image",),
         outputs=task.labels,
         read=lambda hidden: classifier(hidden[:, :1]),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +27,7 @@ from regard.data.examples import Example
 from regard.errors import InputError, check_choice
 from regard.inference.generation.text_generator import TextGenerator
 from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM, find_blanks
-from regard.interpret.attention.maps import display_token
+from regard.interpret.attention.maps import check_text, display_token
 from regard.models.family import can, describe_model, family_name
 from regard.nn.masks import Padded
 from regard.nn.pooling import pool_padded
@@ -67,6 +67,9 @@ class Probe(ABC):
         positions: The token that each target stands for, if there is one; T stands for the token after the text.
         mask: If given, each position is masked in a row of its own, and `read` gets the states there, (B, P, W).
         ids: What the model reads, (T,).
+        tokens: The tokens of the model's vocabulary, or the names of the patches of an image.
+        token_texts: The tokens as text; white space is shown as signs.
+        special: True for tokens that are not part of the text or the image.
         at: Where a pretrained model predicts: "blanks", "masked" or "plain".
         name: The name of the model, for the results.
     """
@@ -76,6 +79,9 @@ class Probe(ABC):
     model: nn.Module
     encoder: Any
     ids: Tensor
+    tokens: tuple[str, ...]
+    token_texts: tuple[str, ...]
+    special: tuple[bool, ...]
     targets: tuple[str, ...]
     outputs: tuple[str, ...]
     read: Callable[[Tensor], Tensor]
@@ -91,21 +97,6 @@ class Probe(ABC):
         """Rows that the model reads for one copy of the text."""
         return 1 if self.mask is None else len(self.positions)
 
-    @property
-    @abstractmethod
-    def tokens(self) -> tuple[str, ...]:
-        """The tokens of the model's vocabulary, or the names of the patches of an image."""
-
-    @property
-    @abstractmethod
-    def token_texts(self) -> tuple[str, ...]:
-        """The tokens as text; white space is shown as signs."""
-
-    @property
-    @abstractmethod
-    def special(self) -> tuple[bool, ...]:
-        """True for tokens that are not part of the text or the image."""
-
     @abstractmethod
     def token_embeddings(self) -> Tensor:
         """The embeddings of the tokens, without positions, (T, W)."""
@@ -115,7 +106,6 @@ class Probe(ABC):
         """The name and the embeddings (T, W) of the input without content, by default the first that there is."""
 
     def output_text(self, name: str) -> str:
-        """An output as text."""
         return name
 
     @property
@@ -211,19 +201,6 @@ class TextProbe(Probe):
 
     tokenizer: Tokenizer
 
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        return tuple(self.tokenizer.token(number) for number in self.ids.tolist())
-
-    @property
-    def token_texts(self) -> tuple[str, ...]:
-        return tuple(display_token(self.tokenizer, number) for number in self.ids.tolist())
-
-    @property
-    def special(self) -> tuple[bool, ...]:
-        special = _special_ids(self.tokenizer)
-        return tuple(number in special for number in self.ids.tolist())
-
     def token_embeddings(self) -> Tensor:
         embeddings: Tensor = self.encoder.embedding.tokens(self.ids)
         return embeddings
@@ -254,8 +231,7 @@ class TextProbe(Probe):
 
 def probe_model(loaded: LoadedModel, text: str, second: str | None = None, *, at: str = "blanks") -> TextProbe:
     """Probe a loaded model, fine-tuned or pretrained, with a text; see `task_probe` and `pretrained_probe`."""
-    if not text.strip():
-        raise InputError("the text is empty; expected at least a word")
+    check_text(text)
     if loaded.fine_tuned is not None:
         probe = task_probe(loaded.fine_tuned, text, second, at=at)
     else:
@@ -320,7 +296,7 @@ def _masked(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> Text
     else:
         has_blank = re.search(f"{re.escape(names.token(masked.mask_id))}|{BLANK_PATTERN}", text)
         ids = find_blanks(text, names, masked.mask_id).ids if has_blank else names.encode(text).ids
-        special = _special_ids(names)
+        special = special_ids(names)
         positions = tuple(position for position, number in enumerate(ids) if number not in special)
         targets = [f"{position} {names.token(ids[position])}" for position in positions]
     _check_length(len(ids), masked.max_length)
@@ -336,8 +312,7 @@ def _masked(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> Text
         texts=(text,),
         model=model,
         encoder=model,
-        tokenizer=names,
-        ids=torch.tensor(ids, device=masked.head.bias.device),
+        **_encoded(names, ids, masked.head.bias.device),
         targets=tuple(targets),
         outputs=_output_names(names, len(masked.head.bias)),
         read=masked.head if at == "masked" else lambda hidden: masked.head(hidden[:, list(positions)]),
@@ -359,8 +334,7 @@ def _next_token(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> 
         texts=(text,),
         model=model,
         encoder=model,
-        tokenizer=generator.tokenizer,
-        ids=torch.tensor(prompt.ids, device=model.embedding.tokens.weight.device),
+        **_encoded(generator.tokenizer, prompt.ids, model.embedding.tokens.weight.device),
         targets=(*every, "next token") if plain else ("next token",),
         outputs=_output_names(generator.tokenizer, model.config.vocab_size),
         read=model.logits if plain else lambda hidden: model.logits(hidden[:, -1:]),
@@ -417,8 +391,7 @@ def task_probe(fine_tuned: FineTunedModel, text: str, second: str | None = None,
         texts=(text,) if second is None else (text, second),
         model=model,
         encoder=encoder,
-        tokenizer=tokenizer,
-        ids=torch.tensor(row.ids, device=device),
+        **_encoded(tokenizer, row.ids, device),
         segments=segments if can(encoder, "text-encoder") and encoder.embedding.num_segments else None,
         targets=task.targets(example, item),
         outputs=tuple(map(tokenizer.token, row.ids)) if task.softmax_over_tokens else task.labels,
@@ -442,7 +415,20 @@ def _item(fine_tuned: FineTunedModel, rows: InputBuilder, example: Example) -> T
     return items[0]
 
 
-def _special_ids(tokenizer: Tokenizer) -> set[int | None]:
+def _encoded(tokenizer: Tokenizer, ids: Sequence[int], device: torch.device) -> dict[str, Any]:
+    """The fields of a probe that follow from the ids of its text."""
+    special = special_ids(tokenizer)
+    return {
+        "tokenizer": tokenizer,
+        "ids": torch.tensor(ids, device=device),
+        "tokens": tuple(map(tokenizer.token, ids)),
+        "token_texts": tuple(display_token(tokenizer, number) for number in ids),
+        "special": tuple(number in special for number in ids),
+    }
+
+
+def special_ids(tokenizer: Tokenizer) -> set[int | None]:
+    """The ids of the tokens that are not part of a text; [MASK] stands for a word."""
     return {
         tokenizer.cls_token_id,
         tokenizer.sep_token_id,

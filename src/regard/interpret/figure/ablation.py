@@ -7,9 +7,8 @@ few built-in sentences.
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError, check_choice
 from regard.interpret.figure.figure_model import FigureInput, FigureModel
+from regard.interpret.hooks import Hook, forward_hooks
 from regard.nn.attention import Attention, attention_weights
 from regard.nn.block import Residual
 from regard.nn.embedding import TextEmbedding
@@ -27,7 +27,6 @@ from regard.nn.masks import Context, Padded, attention_mask
 COMPONENTS = ("mask", "positions", "scaling", "residual")
 NUM_BEST = 3  # likeliest tokens of each prediction
 LossCache: TypeAlias = dict[tuple[str, ...], float | None]  # removed components -> loss over the built-in sentences
-Hook = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], Any]
 ENGLISH = (
     "The old man walked to the house by the river.",
     "She opened the window because it was warm.",
@@ -139,25 +138,16 @@ def without_components(model: nn.Module, components: Collection[str]) -> Iterato
     for name in check_components(components):
         if name in missing:
             raise InputError(f"cannot remove {name!r}: {missing[name]}")
-    own_thread = threading.get_ident()
-
-    def in_this_thread(hook: Hook) -> Hook:
-        """Hooks are shared by all threads."""
-
-        def guarded(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-            return hook(module, args, kwargs, result) if threading.get_ident() == own_thread else None
-
-        return guarded
-
-    with ExitStack() as hooks:
-        for module in model.modules():
-            hook = _hook(module, components)
-            if hook is not None:
-                hooks.callback(module.register_forward_hook(in_this_thread(hook), with_kwargs=True).remove)
-            if "positions" in components and isinstance(module, TextEmbedding) and module.positions is not None:
-                zeros = in_this_thread(lambda module, args, kwargs, result: torch.zeros_like(result))
-                hooks.callback(module.positions.register_forward_hook(zeros, with_kwargs=True).remove)
+    hooks = [(module, hook) for module in model.modules() if (hook := _hook(module, components)) is not None]
+    if "positions" in components:
+        positions = [module.positions for module in model.modules() if isinstance(module, TextEmbedding)]
+        hooks += [(one, _zeros) for one in positions if one is not None]
+    with forward_hooks(hooks):
         yield
+
+
+def _zeros(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Tensor:
+    return torch.zeros_like(result)
 
 
 def _hook(module: nn.Module, components: Collection[str]) -> Hook | None:
@@ -205,18 +195,17 @@ def ablate_components(
     *,
     sentences: Sequence[tuple[str, str | None]],
     max_tokens: int,
+    losses: LossCache,
     each: bool = True,
-    loss_cache: LossCache | None = None,
 ) -> ComponentAblation:
     """Remove each component alone, and those in `without` together; over the text and over the built-in sentences.
 
-    Without `each`, only those in `without` are removed. `loss_cache` holds losses over the built-in sentences that were
+    Without `each`, only those in `without` are removed. `losses` holds those over the built-in sentences that were
     measured before, and receives the new ones.
     """
     missing = missing_components(figure_model.model)
     alone: list[tuple[str, ...]] = [(name,) for name in COMPONENTS if each and name not in missing]
     removals = list(dict.fromkeys([(), *alone, tuple(without)]))
-    losses = {} if loss_cache is None else loss_cache
     for removed in removals:
         if removed not in losses:
             others = [figure_model.read(text, target, max_tokens=max_tokens) for text, target in sentences]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 
 from regard.interpret.figure import equations
+from regard.interpret.hooks import forward_hooks
 from regard.models.bert import MaskedLMHead
 from regard.models.family import can, family_of
-from regard.nn.attention import Attention, FusedProjection, SeparateProjections
+from regard.nn.attention import FusedProjection, SeparateProjections
 from regard.nn.block import ACTIVATIONS, Block, Residual
 from regard.nn.embedding import LearnedPositions, SinusoidalPositions, TextEmbedding
 from regard.nn.stack import Stack
@@ -26,7 +26,6 @@ class ModuleCall(NamedTuple):
     """The arguments and the result of a module."""
 
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
     result: Any
 
 
@@ -79,15 +78,11 @@ class Box:
 def capture_calls(model: nn.Module) -> Iterator[dict[nn.Module, list[ModuleCall]]]:
     """Capture the arguments and results of every module of the model in this thread while the block runs."""
     calls: dict[nn.Module, list[ModuleCall]] = {}
-    own_thread = threading.get_ident()
 
     def capture(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        if threading.get_ident() == own_thread:
-            calls.setdefault(module, []).append(ModuleCall(args, kwargs, result))
+        calls.setdefault(module, []).append(ModuleCall(args, result))
 
-    with ExitStack() as hooks:
-        for module in model.modules():
-            hooks.callback(module.register_forward_hook(capture, with_kwargs=True).remove)
+    with forward_hooks((module, capture) for module in model.modules()):
         yield calls
 
 
@@ -239,13 +234,13 @@ def _pre_norm(half: _StackBoxes, name: str, residuals: list[Residual]) -> Iterat
         yield _norm(half, name, "layer", [one.norm for one in residuals], -1)
 
 
-def _attention(half: _StackBoxes, name: str, title: str, about: str, modules: list[Attention]) -> Box:
+def _attention(half: _StackBoxes, name: str, title: str, about: str, modules: list[Any]) -> Box:
     project = modules[0].project
     fused = isinstance(project, FusedProjection)
     code = equations.attention(
         heads=modules[0].heads,
         fused=fused,
-        bias=_linear(modules[0].output).bias is not None,
+        bias=modules[0].output.bias is not None,
         causal=modules[0].causal and "mask" not in half.without,
         scale=modules[0].scale,
         scaled="scaling" not in half.without,
@@ -260,25 +255,22 @@ def _attention(half: _StackBoxes, name: str, title: str, about: str, modules: li
         inputs = [half.tensor("x", call.args[0])]
         if not fused:
             inputs.append(NamedTensor("memory", call.args[1].memory[0], "encoder"))
-        output = _linear(module.output)
-        weights = {**_projections(module.project), "W_o": output.weight, "b_o": output.bias}
+        weights = {**_projections(module.project), "W_o": module.output.weight, "b_o": module.output.bias}
         passes.append(run_box(code, inputs, weights, call.result[0], tensors=specs))
     return replace(half.box(name, "attention", "layer", title, code, about=about), passes=tuple(passes))
 
 
-def _projections(project: nn.Module) -> dict[str, Tensor | None]:
+def _projections(project: Any) -> dict[str, Tensor | None]:
     if isinstance(project, SeparateProjections):
-        three = {"q": project.query, "k": project.key, "v": project.value}
-        linears = {name: _linear(one) for name, one in three.items()}
-        weights: dict[str, Tensor | None] = {f"W_{name}": one.weight for name, one in linears.items()}
+        linears: dict[str, Any] = {"q": project.query, "k": project.key, "v": project.value}
+        weights = {f"W_{name}": one.weight for name, one in linears.items()}
         return weights | {f"b_{name}": one.bias for name, one in linears.items()}
-    one = _linear(project)
-    return {"W_qkv": one.weight, "b_qkv": one.bias}
+    return {"W_qkv": project.weight, "b_qkv": project.bias}
 
 
-def _add(half: _StackBoxes, name: str, residuals: list[Residual], branches: list[nn.Module]) -> Box:
+def _add(half: _StackBoxes, name: str, residuals: list[Any], branches: list[nn.Module]) -> Box:
     first, on = residuals[0].first, "residual" not in half.without
-    code = equations.add(eps=None if first else _layer_norm(residuals[0].norm).eps, residual=on)
+    code = equations.add(eps=None if first else residuals[0].norm.eps, residual=on)
     passes = []
     for residual, branch in zip(residuals, branches, strict=True):
         call = half.calls[residual][-1]
@@ -292,8 +284,8 @@ def _add(half: _StackBoxes, name: str, residuals: list[Residual], branches: list
     return replace(half.box(name, "add", "layer", title, code, about=about), passes=tuple(passes))
 
 
-def _norm(half: _StackBoxes, name: str, group: BoxGroup, norms: list[nn.Module], number: int) -> Box:
-    code = equations.norm(_layer_norm(norms[0]).eps)
+def _norm(half: _StackBoxes, name: str, group: BoxGroup, norms: list[Any], number: int) -> Box:
+    code = equations.norm(norms[0].eps)
     passes = []
     for one in norms:
         call = half.calls[one][number]
@@ -342,16 +334,5 @@ def _head(
     yield Box(f"{part}.softmax", part, "out", "softmax", "Softmax", ABOUT["softmax"], code, (one,))
 
 
-def _gain(norm: nn.Module) -> dict[str, Tensor | None]:
-    layer_norm = _layer_norm(norm)
-    return {"gain": layer_norm.weight, "bias": layer_norm.bias}
-
-
-def _layer_norm(norm: nn.Module) -> nn.LayerNorm:
-    assert isinstance(norm, nn.LayerNorm)
-    return norm
-
-
-def _linear(module: nn.Module) -> nn.Linear:
-    assert isinstance(module, nn.Linear)
-    return module
+def _gain(norm: Any) -> dict[str, Tensor | None]:
+    return {"gain": norm.weight, "bias": norm.bias}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
-from regard.interpret.attention.recording import TextTokenizer
+from regard.interpret.attention.maps import check_text
 from regard.interpret.figure.ablation import (
     COMPONENTS,
     AblationOutcome,
@@ -26,7 +26,7 @@ from regard.interpret.figure.ablation import (
     missing_components,
     without_components,
 )
-from regard.interpret.figure.boxes import Box, BoxPass, NamedTensor, capture_calls, model_boxes
+from regard.interpret.figure.boxes import Box, NamedTensor, capture_calls, model_boxes
 from regard.interpret.figure.figure_model import MIN_TOKENS, FigureInput, FigureModel, figure_model_of
 from regard.interpret.translation import one_sentence
 from regard.models.family import can
@@ -36,6 +36,7 @@ from regard.nn.recording import check_layer
 from regard.nn.training import evaluation_mode
 from regard.render.page_arrays import encode_float16
 from regard.render.result import Result
+from regard.wording import count_of
 
 MAX_POSITIONS, MAX_WIDTH = 512, 1024
 
@@ -286,27 +287,24 @@ def format_loss(loss: float | None, intact: float | None) -> str:
     return f"{loss:.3f}" if loss == intact else f"{loss:.3f} ({loss - intact:+z.3f})"
 
 
-def draw_figure(
-    model: nn.Module,
-    tokenizer: TextTokenizer,
+def figure_of(
+    loaded: LoadedModel,
     text: str,
     target: str | None = None,
     *,
     without: Collection[str] = (),
-    name: str = "",
     layer: int = 1,
     ablation: bool = True,
-    loss_cache: LossCache | None = None,
 ) -> Figure:
     """Pass one sentence through every box of the figure, with some components of the model removed.
 
-    A translator decodes `target`, or its own translation by default. The ablation is measured over the text, and over
-    built-in sentences that depend on the model's `name`; `loss_cache` keeps the losses of those for a model that does
-    not change. Without `ablation`, only the effect of `without` is measured, if there is any.
+    A translator decodes `target`, or by default its own translation, then of the first sentence only. The ablation is
+    measured over the text, and over built-in sentences that depend on the model's name; a server keeps the losses of
+    those. Without `ablation`, only the effect of `without` is measured, if there is any.
     """
-    if not text.strip():
-        raise InputError("the text is empty; expected at least a word")
-    figure_model, removed = figure_model_of(model, tokenizer), check_components(without)
+    check_text(text)
+    figure_model, removed = figure_model_of(*loaded), check_components(without)
+    text, notes = one_sentence(loaded, text) if target is None else (text, [])
     network = figure_model.model
     max_tokens = max_tokens_of(network)
     with evaluation_mode(network):
@@ -314,8 +312,9 @@ def draw_figure(
         with without_components(network, removed), capture_calls(network) as calls:
             logits = figure_model.run(inputs)
         boxes = model_boxes(network, calls, logits, removed)
-        sentences = built_in_sentences(name, translates=len(figure_model.tokenizers) == 2)
+        sentences = built_in_sentences(loaded.name, translates=len(figure_model.tokenizers) == 2)
         effect = None
+        losses: LossCache = loaded.cached("component losses", dict)
         if ablation or removed:
             effect = ablate_components(
                 figure_model,
@@ -324,15 +323,16 @@ def draw_figure(
                 sentences=sentences,
                 max_tokens=max_tokens,
                 each=ablation,
-                loss_cache=loss_cache,
+                losses=losses,
             )
     config, missing = network.config, missing_components(network)
     norm_first = next(one.first for one in network.modules() if isinstance(one, Residual))
     depth = config.num_hidden_layers
     layer = check_layer(layer, depth)
-    truncated = f"{inputs.truncated} token{'s' if inputs.truncated > 1 else ''} at the end did not fit"
+    if inputs.truncated:
+        notes.append(f"{count_of(inputs.truncated, 'token')} at the end did not fit")
     return Figure(
-        model=name,
+        model=loaded.name,
         family=config.family,
         text=text,
         target=inputs.target,
@@ -342,9 +342,9 @@ def draw_figure(
         boxes=[_summary(box, layer) for box in boxes],
         components=[Component(one, f"no {one}", one in removed, missing.get(one)) for one in COMPONENTS],
         ablation=effect,
-        notes=[truncated] if inputs.truncated else [],
+        notes=notes,
         architecture=FigureModelView(
-            name=name,
+            name=loaded.name,
             family=config.family,
             depth=depth,
             heads=config.num_attention_heads,
@@ -358,35 +358,6 @@ def draw_figure(
         positional_encoding=model_positional_encoding(network, NUM_POSITIONS),
         figure_model=figure_model,
     )
-
-
-def figure_of(
-    loaded: LoadedModel,
-    text: str,
-    target: str | None = None,
-    *,
-    without: Collection[str] = (),
-    layer: int = 1,
-    ablation: bool = True,
-) -> Figure:
-    """`draw_figure` of a loaded model; a server keeps its losses over the built-in sentences.
-
-    A translator that decodes its own translation shows that of the first sentence.
-    """
-    losses: LossCache = loaded.cached("component losses", dict)
-    text, notes = one_sentence(loaded, text) if target is None else (text, [])
-    figure = draw_figure(
-        loaded.model,
-        loaded.tokenizer,
-        text,
-        target,
-        without=without,
-        name=loaded.name,
-        layer=layer,
-        ablation=ablation,
-        loss_cache=losses,
-    )
-    return figure.model_copy(update={"notes": [*notes, *figure.notes]})
 
 
 def max_tokens_of(model: Any) -> int:
@@ -449,6 +420,15 @@ class _Tensors:
 
 
 def _box_view(box: Box, tensors: _Tensors) -> BoxView:
+    vocabulary = ("out", "logits") if box.kind in ("linear", "softmax") else ()
+    steps = [
+        BoxPassView(
+            tensors=[(named.name, tensors.index(named, words=named.name in vocabulary)) for named in one.tensors],
+            parameters={name: list(shape) for name, shape in one.parameters.items()},
+            difference=one.difference,
+        )
+        for one in box.passes
+    ]
     return BoxView(
         part=box.part,
         group=box.group,
@@ -456,17 +436,5 @@ def _box_view(box: Box, tensors: _Tensors) -> BoxView:
         title=box.title,
         about=box.about,
         code=box.code,
-        steps=[_pass_view(box, one, tensors) for one in box.passes],
+        steps=steps,
     )
-
-
-def _pass_view(box: Box, one: BoxPass, tensors: _Tensors) -> BoxPassView:
-    return BoxPassView(
-        tensors=[(named.name, tensors.index(named, words=_is_vocabulary(box, named))) for named in one.tensors],
-        parameters={name: list(shape) for name, shape in one.parameters.items()},
-        difference=one.difference,
-    )
-
-
-def _is_vocabulary(box: Box, named: NamedTensor) -> bool:
-    return box.kind in ("linear", "softmax") and named.name in ("out", "logits")

@@ -13,11 +13,14 @@ from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
+from regard.files.json_files import read_json
 from regard.inference.causal_lm import opening_ids
 from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.maps import display_token
 from regard.interpret.attention.recording import TextTokenizer
+from regard.interpret.attribution.probe import special_ids
+from regard.known import DEFAULT_MODEL, builtin_folder, builtin_names
 from regard.models.family import can, describe_model, family_name
 from regard.nn.attention import Attention
 from regard.nn.block import Block, FeedForward, Residual
@@ -116,14 +119,7 @@ class EncoderFigureModel(FigureModel):
         return self.masked_lm.tokenizer.decode(ids).strip()
 
     def _positions(self, inputs: FigureInput) -> list[int]:
-        tokenizer = self.masked_lm.tokenizer
-        special = {
-            tokenizer.cls_token_id,
-            tokenizer.sep_token_id,
-            tokenizer.bos_token_id,
-            tokenizer.eos_token_id,
-            tokenizer.pad_token_id,
-        } - {None}
+        special = special_ids(self.masked_lm.tokenizer)
         positions = [position for position, token_id in enumerate(inputs.source_ids) if token_id not in special]
         if not positions:
             raise InputError("the text has no token that could be predicted; expected at least a word")
@@ -253,3 +249,13 @@ def figure_model_of(model: nn.Module, tokenizer: TextTokenizer) -> FigureModel:
         return EncoderFigureModel(model, tokenizer)
     description = describe_model(model)
     raise InputError(f"Figure 1 shows a BERT, a GPT or a translator that is a Transformer; this is {description}")
+
+
+def default_figure_model() -> str:
+    """A built-in translator that is a Transformer, which has both halves of the figure: one whose norms follow the
+    sublayers, as in the paper, if there is one."""
+    folders = {name: builtin_folder(name) for name in builtin_names()}
+    translators = {name: folder for name, folder in folders.items() if (folder / "translate.json").is_file()}
+    configs = {name: read_json(folder / "config.json") for name, folder in translators.items()}
+    transformers = [name for name, config in configs.items() if "norm_first" in config]
+    return min(transformers, key=lambda name: bool(configs[name]["norm_first"]), default=DEFAULT_MODEL)

@@ -19,12 +19,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import PrivateAttr
-from rich.cells import cell_len
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.escaping import escape_controls
-from regard.interpret.masked_lm.captions import caption, contrast_labels, notable_words, sentence_of
 from regard.interpret.masked_lm.charts import (
     CHARTS,
     Chart,
@@ -35,6 +33,10 @@ from regard.interpret.masked_lm.charts import (
     PairView,
     SentenceView,
     SquareView,
+    caption,
+    contrast_labels,
+    notable_words,
+    sentence_of,
 )
 from regard.interpret.masked_lm.predictions import (
     Indices,
@@ -52,6 +54,7 @@ from regard.interpret.masked_lm.predictions import (
 )
 from regard.interpret.masked_lm.sweep import compare_sweep
 from regard.render.page_arrays import encode_float32
+from regard.render.terminal import padded
 
 PairKind: TypeAlias = Literal["sentences", "models", "cells"]
 Values: TypeAlias = NDArray[np.float64]
@@ -165,17 +168,6 @@ class PairComparison:
         return result
 
 
-def second_differences(first: PairComparison, second: PairComparison, number: int) -> tuple[Indices, Values]:
-    """The differences of two pairs and the difference of these, for the `number` tokens of highest mean in either pair.
-
-    The greatest second difference comes first.
-    """
-    both = np.union1d(top_indices(first.mean, number), top_indices(second.mean, number))
-    change = first.difference - second.difference
-    order = both[np.argsort(-np.abs(change[both]), kind="stable")]
-    return order, np.stack([first.difference[order], second.difference[order], change[order]], axis=1)
-
-
 @dataclass(frozen=True)
 class TokenDifference:
     """One token in two sentences."""
@@ -209,16 +201,14 @@ class PairResult(CompareResult):
     def _lines(self) -> Iterator[str]:
         a, b = map(escape_controls, self.labels)
         listed = self.tokens[: self._listed]
-        words = [escape_controls(one.token) for one in listed]
-        width = max(map(cell_len, [*words, "token"]))
+        heading, *words = padded(["token", *(one.token for one in listed)])
         yield self.caption
         yield ""
         first, second = max(len(a), 9), max(len(b), 9)
-        yield f"  {'token':{width}}  {a:>{first}}  {b:>{second}}  difference of {self.values}"
+        yield f"  {heading}  {a:>{first}}  {b:>{second}}  difference of {self.values}"
         for word, one in zip(words, listed, strict=True):
-            space = " " * (width - cell_len(word))
             probabilities = f"{one.probability_a:{first}.3%}  {one.probability_b:{second}.3%}"
-            yield f"  {word}{space}  {probabilities}  {one.difference:+10.2f}"
+            yield f"  {word}  {probabilities}  {one.difference:+10.2f}"
         if len(self.tokens) > len(listed):
             yield f"  and {len(self.tokens) - len(listed):,} more in the chart, which --json and --output have"
 
@@ -307,16 +297,20 @@ def compare_grid(
         rows=rows,
         columns=columns,
         pairs=[pair.result(number, chart) for pair in pairs.values()],
-        differences=[_second_difference(pairs[one], pairs[other], number) for one, other in squares],
+        differences=[second_difference(pairs[one], pairs[other], number) for one, other in squares],
     )
     result._view = view
     return result
 
 
-def _second_difference(first: PairComparison, second: PairComparison, number: int) -> SecondDifference:
-    order, values = second_differences(first, second, number)
-    rows = zip(order.tolist(), values.tolist(), strict=True)
-    tokens = [TokenSecondDifference(first.tokens[index], *row) for index, row in rows]
+def second_difference(first: PairComparison, second: PairComparison, number: int) -> SecondDifference:
+    """The differences of two pairs and the difference of these, for the `number` tokens of highest mean in either."""
+    both = np.union1d(top_indices(first.mean, number), top_indices(second.mean, number))
+    change = first.difference - second.difference
+    order = both[np.argsort(-np.abs(change[both]), kind="stable")]
+    columns = (column[order].tolist() for column in (first.difference, second.difference, change))
+    rows = zip(order.tolist(), *columns, strict=True)
+    tokens = [TokenSecondDifference(first.tokens[index], *row) for index, *row in rows]
     return SecondDifference(first.labels, second.labels, tokens)
 
 

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product, zip_longest
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -50,19 +50,13 @@ class Slot:
 class Template:
     """A text split at its slots: there is one piece more than there are slots."""
 
-    text: str
     pieces: tuple[str, ...]
     slots: tuple[Slot, ...]
 
     def sentences(self) -> list[str]:
         """Every combination of values, the last slot changing fastest."""
-        return [self.fill(values) for values in product(*(slot.values for slot in self.slots))]
-
-    def fill(self, values: Sequence[str]) -> str:
-        parts = [self.pieces[0]]
-        for value, piece in zip(values, self.pieces[1:], strict=True):
-            parts += value, piece
-        return "".join(parts)
+        choices = product(*(slot.values for slot in self.slots))
+        return ["".join(chain(*zip_longest(self.pieces, values, fillvalue=""))) for values in choices]
 
 
 def parse_template(text: str) -> Template:
@@ -72,7 +66,7 @@ def parse_template(text: str) -> Template:
         pieces.append(text[end : match.start()])
         slots.append(_slot(match[0], match[1]))
         end = match.end()
-    return Template(text, (*pieces, text[end:]), tuple(slots))
+    return Template((*pieces, text[end:]), tuple(slots))
 
 
 def _slot(written: str, inside: str) -> Slot:
@@ -249,8 +243,8 @@ def _log_sum_exp(logits: Logits) -> NDArray[np.float64]:
     return totals
 
 
-def complete_words(loaded: LoadedModel, text: str, *, top: int = TOP) -> list[MaskedWord]:
-    """The `top` likeliest tokens for every word of a text of at most MAX_WORDS, each word masked in turn.
+def complete_words(loaded: LoadedModel, text: str) -> list[MaskedWord]:
+    """The TOP likeliest tokens for every word of a text of at most MAX_WORDS, each word masked in turn.
 
     A word of several tokens is replaced by one mask, so that every completion is one token. Blanks stay blanks.
     """
@@ -268,7 +262,7 @@ def complete_words(loaded: LoadedModel, text: str, *, top: int = TOP) -> list[Ma
         )
     _check_length(len(encoded), masked.max_length, loaded)
     rows = [[*encoded.ids[: word[0]], masked.mask_id, *encoded.ids[word[-1] + 1 :]] for word in words]
-    completions = _top_candidates(masked, rows, [word[0] for word in words], top)
+    completions = _top_candidates(masked, rows, [word[0] for word in words])
     result = []
     for word, candidates in zip(words, completions, strict=True):
         start, end = encoded.offsets[word[0]][0], encoded.offsets[word[-1]][1]
@@ -293,7 +287,7 @@ def _words(encoded: Encoding) -> list[list[int]]:
     return words
 
 
-def _top_candidates(masked: MaskedLM, rows: list[list[int]], positions: list[int], top: int) -> list[list[Candidate]]:
+def _top_candidates(masked: MaskedLM, rows: list[list[int]], positions: list[int]) -> list[list[Candidate]]:
     """The likeliest tokens at one position of each row."""
     known = torch.tensor([number for number in masked.tokenizer.vocabulary.values() if number < len(masked.head.bias)])
     candidates: list[list[Candidate]] = [[] for _ in rows]
@@ -301,7 +295,7 @@ def _top_candidates(masked: MaskedLM, rows: list[list[int]], positions: list[int
         for group in group_by_token_budget([len(row) for row in rows], masked.batch_tokens):
             where = [(index, positions[row]) for index, row in enumerate(group)]
             probabilities = masked.logits([rows[row] for row in group], where).softmax(-1).cpu()[:, known]
-            best = probabilities.topk(min(top, len(known)))
+            best = probabilities.topk(min(TOP, len(known)))
             for row, ids, values in zip(group, known[best.indices].tolist(), best.values.tolist(), strict=True):
                 candidates[row] = [Candidate(masked.tokenizer.token(n), n, p) for n, p in zip(ids, values, strict=True)]
     return candidates

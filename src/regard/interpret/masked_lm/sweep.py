@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.cells import cell_len
 
-from regard.escaping import escape_controls
 from regard.interpret.masked_lm.charts import CompareResult, SweepView
 from regard.interpret.masked_lm.predictions import MaskedPredictions, Slot, ValueKind, top_indices
 from regard.render.page_arrays import encode_float32
+from regard.render.terminal import padded
 
 LISTED = 15  # rows in the terminal
 
@@ -42,12 +41,10 @@ class SweepResult(CompareResult):
     def to_text(self) -> str:
         """The tokens whose value changes most between the ends of the range."""
         most = sorted(self.tokens, key=lambda one: -abs(one.series[-1] - one.series[0]))[:LISTED]
-        names = [escape_controls(one.token) for one in most]
-        width = max(map(cell_len, names))
-        lines = [self.caption, "", f"  {'':{width}}  {self.numbers[0]:>8}  {self.numbers[-1]:>8}"]
+        heading, *names = padded(["", *(one.token for one in most)])
+        lines = [self.caption, "", f"  {heading}  {self.numbers[0]:>8}  {self.numbers[-1]:>8}"]
         for name, one in zip(names, most, strict=True):
-            space = " " * (width - cell_len(name))
-            lines.append(f"  {name}{space}  {one.series[0]:+8.2f}  {one.series[-1]:+8.2f}")
+            lines.append(f"  {name}  {one.series[0]:+8.2f}  {one.series[-1]:+8.2f}")
         return "\n".join(lines)
 
     def _sweep_view(self) -> SweepView:

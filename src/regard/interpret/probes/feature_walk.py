@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, computed_field
 from torch import Tensor
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.batch import collate
 from regard.data.examples import TextExample
 from regard.engine.tuning import DEFAULT_TOKENS
-from regard.errors import InputError, check_choice
+from regard.errors import InputError
 from regard.events import Progress
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.interpret.embeddings import sample_indices, sampling_note
@@ -26,10 +27,7 @@ from regard.interpret.probes.layers import text_labels
 from regard.nn.masks import Padded
 from regard.render.result import Result
 from regard.render.terminal import token_columns
-from regard.wording import truncation_note
-
-if TYPE_CHECKING:
-    from regard.checkpoints.loaded_model import LoadedModel
+from regard.wording import excerpt, truncation_note
 
 ROWS = 5  # of each table
 CHUNK_SIZE = 512  # texts between two progress events
@@ -105,7 +103,7 @@ class FeatureWalk(Result):
         counts = ", ".join(f"{label}: {number:,}" for label, number in self.counts.items())
         yield f"1. {count:,} texts with labels ({counts})"
         for text, label in zip(self.texts, self.labels, strict=True):
-            yield f"   {label:>4}  {_shorten(text, 90)}"
+            yield f"   {label:>4}  {excerpt(text, 90)}"
         yield "\n2. Tokens of the first text, with their ids"
         yield from token_columns(self.tokens[0], self.ids[0])
         yield "\n3. Every text as ids"
@@ -140,13 +138,11 @@ def feature_walk(
 
     `as_in_deck` repeats it without an attention mask. Above `limit`, texts are sampled at random.
     """
-    check_choice("pooling", pooling, ("cls", "mean"))
     _require_sklearn()
     given = [example for example in examples if not isinstance(example, TextExample) or example.text.strip()]
     used = given if limit is None else [given[index] for index in sample_indices(len(given), limit, seed)]
     texts, labels = _texts_and_labels(used)
-    device = next((parameter.device.type for parameter in loaded.model.parameters()), "cpu")
-    engine = load_engine((loaded.model, loaded.tokenizer), layers=layer, pooling=pooling, device=device)
+    engine = load_engine(LoadedModel("", *loaded), layers=layer, pooling=pooling)
     ids, _ = engine.tokenizer.ids_batch(texts, max_length=engine.max_length)
     longest = max(map(len, ids))
     pad = engine.tokenizer.pad_token_id or 0
@@ -281,8 +277,3 @@ def _row(numbers: Sequence[int]) -> str:
 
 def _shape(shape: Sequence[int]) -> str:
     return " x ".join(f"{size:,}" for size in shape)
-
-
-def _shorten(text: str, size: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= size else text[: size - 3] + "..."

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast, get_args
+from typing import ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, computed_field
 from torch import nn
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import TaggedExample, TextExample
-from regard.errors import InputError, check_choice
-from regard.events import Progress
+from regard.errors import InputError
+from regard.events import Progress, map_events
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.interpret.probes.probe_heads import (
     BILSTM,
@@ -45,10 +46,6 @@ from regard.interpret.probes.probe_heads import (
 from regard.render.result import Result
 from regard.tasks.metrics import entity_counts, interval, mean_interval, scores_of_counts
 from regard.wording import truncation_note
-
-if TYPE_CHECKING:
-    from regard.checkpoints.loaded_model import LoadedModel
-
 
 T = TypeVar("T")
 Classes = NDArray[np.int64]
@@ -285,9 +282,9 @@ class LayersResult(Result):
         return ["name", "operation", "layers", "head", self.metric, "low", "high"], rows
 
 
-def hold_out(examples: Sequence[T], *, seed: int, share: float = 0.25) -> tuple[list[T], list[T]]:
-    """Split examples at random into those to train on, and `share` of them to score on."""
-    count = round(share * len(examples))
+def hold_out(examples: Sequence[T], *, seed: int) -> tuple[list[T], list[T]]:
+    """Split examples at random into those to train on, and a quarter of them to score on."""
+    count = round(len(examples) / 4)
     if not 0 < count < len(examples):
         raise InputError(f"expected at least 4 examples to hold out a part of them, got {len(examples)}; give dev data")
     order = np.random.default_rng(seed).permutation(len(examples)).tolist()
@@ -308,16 +305,9 @@ def score_layers(
     `pooling` ("mean" or "cls") makes one vector of a text's tokens for a linear head. The vector of a word is that of
     its first piece. A BiLSTM reads the words, or all tokens of a text.
     """
-    check_choice("head", head, get_args(HeadKind))
-    check_choice("pooling", pooling, ("mean", "cls"))
     tags = bool(train) and isinstance(train[0], TaggedExample)
-    device = next((parameter.device.type for parameter in loaded.model.parameters()), "cpu")
-    engine = load_engine(
-        (loaded.model, loaded.tokenizer),
-        layers="concat(0:)",
-        pooling="none" if tags or head == "bilstm" else pooling,
-        device=device,
-    )
+    pooling_used = "none" if tags or head == "bilstm" else pooling
+    engine = load_engine(LoadedModel("", *loaded), layers="concat(0:)", pooling=pooling_used)
     start, total, done = time.perf_counter(), len(train) + len(dev), 0
     if tags:
         sides = cast("Sequence[TaggedExample]", train), cast("Sequence[TaggedExample]", dev)
@@ -331,13 +321,13 @@ def score_layers(
             sequences=head == "bilstm",
             seed=seed,
         )
-    while True:
-        try:
-            done += next(reading)
-        except StopIteration as end:
-            task: ProbingTask = end.value
-            break
-        yield Progress(stage="reading", done=min(done, total), total=total)
+
+    def progress(read: int) -> Progress:
+        nonlocal done
+        done += read
+        return Progress(stage="reading", done=min(done, total), total=total)
+
+    task = yield from map_events(reading, progress)
     read = time.perf_counter()
     count = task.single[0].values.shape[0]
     each, table = single_layers(count), [*deck_combinations(count), scalar_mix(count)]

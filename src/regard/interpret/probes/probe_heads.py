@@ -177,7 +177,6 @@ class LayerCombination:
 
 
 def single_layers(count: int) -> list[LayerCombination]:
-    """Each of `count` hidden states."""
     names = ["layer 0 (embeddings)", *(f"layer {number}" for number in range(1, count))]
     return [LayerCombination(name, "only", (number,)) for number, name in enumerate(names)]
 
@@ -434,7 +433,6 @@ class _Batch:
 
 
 def _batches(states: HiddenStates, order: Classes, size: int, device: torch.device) -> Iterator[_Batch]:
-    """Batches of `size` examples in the given order."""
     lengths = np.array(states.lengths)
     starts = np.cumsum(lengths) - lengths
     for begin in range(0, len(order), size):

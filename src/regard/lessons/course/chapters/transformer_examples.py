@@ -45,7 +45,7 @@ def sizes(models: Models) -> list[StoryBlock]:
     """The base model of the paper, counted, beside a built-in translator."""
     import torch
 
-    from regard.interpret.figure.default_model import default_figure_model
+    from regard.interpret.figure.figure_model import default_figure_model
     from regard.models.bert import BertConfig
     from regard.models.family import build, known_checkpoints
     from regard.models.transformer import TransformerConfig
@@ -424,7 +424,7 @@ def six_words(models: Models) -> list[StoryBlock]:
 
 def residual_lengths(models: Models) -> list[StoryBlock]:
     """The share of each sublayer in the residual stream, over the tokens of a sentence."""
-    from regard.interpret.figure.default_model import default_figure_model
+    from regard.interpret.figure.figure_model import default_figure_model
 
     figure = figure_for(models, MARKET, default_figure_model())
     rows = []
