@@ -9,7 +9,6 @@ terminal.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import io
 import logging
 import os
@@ -91,8 +90,13 @@ def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None
         with handling(), _warnings_as_notes(), _verbosity(flags):
             if registers is None:
                 registers = verbs(*arguments[:2])
-            # In its own context: what the options of this run set does not outlive it.
-            code = contextvars.copy_context().run(_invoke, arguments, registers)
+            command = typer.main.get_command(build(registers, pretty=sys.stdout.isatty()))
+            code = 0
+            try:
+                with command.make_context("regard", list(arguments) or ["--help"]) as context:
+                    command.invoke(context)
+            except typer.Exit as leave:
+                code = leave.exit_code
             # Now, while an error can still be reported: at exit the interpreter could not.
             sys.stdout.flush()
         return code
@@ -105,16 +109,6 @@ def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None
         return code
     finally:
         sys.stdout, sys.stderr = before
-
-
-def _invoke(arguments: Sequence[str], registers: Iterable[Register]) -> int:
-    command = typer.main.get_command(build(registers, pretty=sys.stdout.isatty()))
-    try:
-        with command.make_context("regard", list(arguments) or ["--help"]) as context:
-            command.invoke(context)
-    except typer.Exit as leave:
-        return leave.exit_code
-    return 0
 
 
 def _explain(error: BaseException) -> tuple[int, str]:

@@ -23,7 +23,7 @@ from regard.cli.signals import Terminated
 from regard.errors import InputError
 from regard.escaping import escape_json
 from regard.events import Event, Progress, TextPiece
-from regard.files.file_input import parse_size, set_max_line
+from regard.files.file_input import line_limit, parse_size
 from regard.verbs.base import GENERAL_GROUP, Device, Verb, cli_of, flag_of, holds_texts, is_secondary, negative_flag
 
 if TYPE_CHECKING:
@@ -37,13 +37,11 @@ MAX_LINE = "64MiB"
 GROUPS = {"corpus": "Prepare raw text for pretraining.", "cost": "Estimate what embedding takes."}
 
 
-def _set_max_line(size: str) -> str:
-    """Accept lines up to this length in every file that the run opens."""
+def _line_length(size: str) -> int:
     try:
-        set_max_line(parse_size(size))
+        return parse_size(size)
     except InputError as error:
         raise InputError(f"--max-line: {error}") from None
-    return size
 
 
 # Options that commands share, as types of parameters: `seed: SeedOption = 0`.
@@ -68,7 +66,7 @@ MaxLineOption: TypeAlias = Annotated[
         "--max-line",
         metavar="SIZE",
         help="Maximum length of a line in a text file.",
-        callback=_set_max_line,
+        callback=_line_length,
         rich_help_panel=GENERAL_GROUP,
     ),
 ]
@@ -175,15 +173,16 @@ def command(verb: Verb, fixed: Mapping[str, str] | None = None) -> Callable[...,
     def run(**values: Any) -> None:
         as_json, output = values.pop("as_json"), values.pop("save_to", None)
         device = values.get("device", "auto") if "device" in fields else values.pop("device", "auto")
-        values.pop("max_line", None)  # its callback has set it
+        max_line = values.pop("max_line", MAX_LINE)
         force = values["force"] if "force" in fields else values.pop("force", False)
         given = {name: _split(fields[name], value) for name, value in values.items() if value not in (None, [])}
-        request = verb.parse({**(fixed or {}), **given})
-        if verb.model_fields():
-            import_torch()
-        from regard.verbs.python import LocalModels
-
         with ExitStack() as stack:
+            stack.enter_context(line_limit(max_line))
+            request = verb.parse({**(fixed or {}), **given})
+            if verb.model_fields():
+                import_torch()
+            from regard.verbs.python import LocalModels
+
             if output is not None:
                 verb.check_outputs(request, output)
             target = None if output is None else open_target(stack, output, verb.formats, force=force)

@@ -102,22 +102,14 @@ def current_max_line() -> int:
     return _max_line.get()
 
 
-def set_max_line(size: int) -> None:
-    """Limit lines of text files to this many bytes in the current context (thread or task)."""
-    if size < 1:
-        raise InputError(f"the maximum length of a line is {size}; expected a number of bytes, at least 1")
-    _max_line.set(size)
-
-
 @contextmanager
 def line_limit(size: int) -> Iterator[None]:
     """Limit lines to this many bytes in every text file opened inside the block."""
-    before = current_max_line()
-    set_max_line(size)
+    token = _max_line.set(size)
     try:
         yield
     finally:
-        set_max_line(before)
+        _max_line.reset(token)
 
 
 def _check(state: os.stat_result, path: str | os.PathLike[str]) -> None:
