@@ -27,7 +27,7 @@ import regard
 from regard import Embedder
 from regard.cli.app import run
 from regard.errors import InputError
-from regard.inference.bulk.shards import ShardFolder, locked_shard_folder
+from regard.inference.bulk.shards import ShardFolder
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
@@ -205,13 +205,13 @@ import sys
 from regard.cli.app import run
 from regard.inference.bulk.shards import ShardFolder
 
-write = ShardFolder.write
+finish = ShardFolder.finish
 
-def telling(self, number, blocks):
-    yield from write(self, number, blocks)
+def telling(self, number):
+    finish(self, number)
     print(number, flush=True)
 
-ShardFolder.write = telling
+ShardFolder.finish = telling
 sys.exit(run(sys.argv[1:]))
 """
 
@@ -289,7 +289,7 @@ def test_an_interrupted_run_on_a_pipe_leaves_no_files_and_prints_a_message(
 def test_two_runs_cannot_write_one_output(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
     record = {"format": 1, "continuable": True, "input": "", "model": "", "settings": {}}
     (tmp_path / "in.txt").write_bytes(lines(*TEXTS))
-    with locked_shard_folder(tmp_path / "out.npy.partial", record):
+    with ShardFolder(tmp_path / "out.npy", record).locked():
         assert call("in.txt") == 2
     assert f"out.npy.partial is in use by process {os.getpid()}, which writes to it" in capsys.readouterr().err
 

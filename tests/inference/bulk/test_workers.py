@@ -205,21 +205,21 @@ import torch
 import regard.device
 from regard.cli.app import run
 from regard import worker_process
-from regard.inference.bulk.shards import OpenShard
+from regard.inference.bulk.shards import ShardFolder
 
-start, finish = worker_process.start_process, OpenShard.finish
+start, finish = worker_process.start_process, ShardFolder.finish
 
 def start_process(*arguments, **named):
     process = start(*arguments, **named)
     print(process.pid, flush=True)
     return process
 
-def report(self):
-    finish(self)
+def report(self, number):
+    finish(self, number)
     print("finished", flush=True)
 
 regard.device.all_devices = lambda name: [torch.device("cpu")] * 2
-worker_process.start_process, OpenShard.finish = start_process, report
+worker_process.start_process, ShardFolder.finish = start_process, report
 sys.exit(run(sys.argv[1:]))
 """
 

@@ -29,19 +29,10 @@ from regard.data.readers import TableOptions
 from regard.data.rows import RowReader, open_rows
 from regard.errors import InputError
 from regard.events import Event, Note
-from regard.files import storage
-from regard.inference.bulk.job import (
-    SHARD_SIZE,
-    BulkProgress,
-    InputRows,
-    run_job,
-    run_job_in_parts,
-    scan_rows,
-    spool_folder,
-)
-from regard.inference.bulk.parts import is_part_folder
+from regard.inference.bulk.job import SHARD_SIZE, BulkProgress, InputRows, Job, scan_rows, spool_folder
+from regard.inference.bulk.parts import check_output
 from regard.inference.bulk.ray_engine import RayCluster
-from regard.inference.bulk.shards import Block, manifest, pack_json
+from regard.inference.bulk.shards import Block, pack_json
 from regard.inference.bulk.workers import Compute, ModelFiles
 from regard.inference.embedding import outputs
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, TextError, describe_missing_head, load_engine
@@ -194,11 +185,10 @@ def embed_events(
     model is read from a folder. With a `cluster` Ray's workers compute them.
     """
     target = None if output is None else Path(output)
-    folder = None if output is None or not is_part_folder(output) else storage.normalize(output)
     if shard_size < 1:
         raise InputError(f"shard_size is {shard_size}; expected a number of texts, at least 1")
     if target is not None:
-        outputs.check(target, force=force)
+        check_output(target, outputs.SUFFIXES, force=force)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=spool_folder(target)) as spool:
         table = table or TableOptions()
         texts = scan_texts(source, table=table, spool=spool)
@@ -223,55 +213,37 @@ def embed_events(
         if long == "error":
             _check_texts(engine, iter(texts), texts.name)
         started = time.perf_counter()
-        vectors, resumed, already_done = None, 0, False
+        vectors, resumed, already_done, written = None, 0, False, None
         if target is None:
             vectors, not_fitting = yield from _embed_in_memory(engine, texts)
             seconds = time.perf_counter() - started
         else:
-            settings = {
-                "layers": str(layers),
-                "pooling": engine.pooling,
-                "normalize": engine.normalize,
-                "max_length": engine.max_length,
-                "table": {name: value for name, value in vars(table).items() if value is not None},
-                "long": long,
-                "precision": engine.precision,
-                "shard_size": shard_size,
-            }
-            record = manifest(digest=texts.digest, model=model, continuable=texts.rereadable, settings=settings)
-            files, tokens = ModelFiles.of(model, record), engine.pooling == "none"
-            running: dict[str, Any] = {
-                "stage": "embedding",
-                "totals": ("long",),
-                "shard_size": shard_size,
-                "restart": restart,
-                "task": EmbedTask(files, texts.name, {**options, "precision": engine.precision}) if files else None,
-                "devices": model.devices if devices is None else [torch.device(name) for name in devices],
-                "cluster": cluster,
-            }
-
-            def compute(rows: Iterator[NumberedText]) -> Iterator[Block | int]:
-                return _blocks(engine, rows, texts.name)
-
-            if folder is not None:
-                writer = outputs.WriteVectors(engine.width, tokens)
-                outcome = yield from run_job_in_parts(texts, folder, record, compute, writer, **running)
-            else:
-                outcome = yield from run_job(
-                    texts,
-                    target,
-                    record,
-                    compute,
-                    lambda path, blocks: outputs.write(
-                        path, blocks, rows=texts.count, width=engine.width, tokens=tokens
-                    ),
-                    force=force,
-                    **running,
-                )
-            not_fitting, seconds = outcome.totals["long"], outcome.seconds
+            job = Job(
+                inputs=texts,
+                model=model,
+                settings={
+                    "layers": str(layers),
+                    "pooling": engine.pooling,
+                    "normalize": engine.normalize,
+                    "max_length": engine.max_length,
+                    "table": {name: value for name, value in vars(table).items() if value is not None},
+                    "long": long,
+                    "precision": engine.precision,
+                },
+                compute=lambda rows: _blocks(engine, rows, texts.name),
+                task=lambda files: EmbedTask(files, texts.name, {**options, "precision": engine.precision}),
+                write=outputs.WriteVectors(engine.width, engine.pooling == "none"),
+                stage="embedding",
+                totals=("long",),
+                shard_size=shard_size,
+                devices=devices,
+                cluster=cluster,
+            )
+            outcome = yield from job.run(target, restart=restart, force=force)
+            not_fitting, seconds, written = outcome.totals["long"], outcome.seconds, outcome.output
             resumed, already_done = outcome.resumed, outcome.already_done
     result = EmbedResult(
-        output=target if folder is None else folder,
+        output=written,
         rows=texts.count,
         width=engine.width,
         model=model.name,

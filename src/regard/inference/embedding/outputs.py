@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -11,16 +11,10 @@ from typing import IO
 import numpy as np
 
 from regard.errors import InputError
-from regard.inference.bulk.outputs import check_output, expect_rows, import_pyarrow
-from regard.inference.bulk.parts import check_folder, is_part_folder
+from regard.inference.bulk.parts import expect_rows, import_pyarrow
 from regard.inference.bulk.shards import Column, Reader, unpack_json
 
-
-def check(path: Path, *, force: bool = False) -> None:
-    """Refuse an output that could not be written, before anything else is done."""
-    if is_part_folder(path):
-        return check_folder(path)
-    check_output(path, WRITERS, force=force)
+SUFFIXES = (".npy", ".npz", ".parquet")
 
 
 def check_pooling(path: Path, pooling: str) -> None:
@@ -28,36 +22,70 @@ def check_pooling(path: Path, pooling: str) -> None:
         raise InputError(f"{path}: pooling none gives each text as many vectors as it has tokens; use .npz or .parquet")
 
 
-def write(path: Path, blocks: Reader, *, rows: int, width: int, tokens: bool) -> None:
-    """Write all blocks to `path`."""
-    WRITERS[path.suffix](path, blocks, rows, width, tokens)
+@dataclass(frozen=True)
+class WriteVectors:
+    """Writes the vectors of all texts, or of one shard, to a file; `tokens`: a text has one for each token."""
 
+    width: int
+    tokens: bool
 
-def _npy(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) -> None:
-    with path.open("wb") as file:
-        _stream(file, (block["vectors"] for block in blocks("vectors")), "<f4", (rows, width))
+    def __call__(self, path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes] | None = None, /) -> None:
+        if path.suffix == ".parquet":
+            self._parquet(path, blocks, rows, metadata)
+        elif path.suffix == ".npz":
+            self._npz(path, blocks, rows)
+        else:
+            with path.open("wb") as file:
+                _stream(file, (block["vectors"] for block in blocks("vectors")), "<f4", (rows, self.width))
 
+    def _npz(self, path: Path, blocks: Reader, rows: int) -> None:
+        """`lines` and `vectors`; of tokens `starts` (rows + 1: where a row's tokens begin), `offsets` and `words`."""
+        count = rows
+        with zipfile.ZipFile(path, "w") as archive:
 
-def _npz(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) -> None:
-    """`lines` and `vectors`; of tokens also `starts` (rows + 1: where a row's tokens begin), `offsets` and `words`."""
-    count = rows
-    with zipfile.ZipFile(path, "w") as archive:
+            def member(name: str, columns: Iterable[Column], kind: str, *shape: int) -> None:
+                # A ZipInfo of our own has no date in it: the same input gives the same bytes.
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                    _stream(file, columns, kind, shape)
 
-        def member(name: str, columns: Iterable[Column], kind: str, *shape: int) -> None:
-            # A ZipInfo of our own has no date in it: the same input gives the same bytes.
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
-                _stream(file, columns, kind, shape)
+            def column(name: str) -> Iterator[Column]:
+                return (block[name] for block in blocks(name))
 
-        def column(name: str) -> Iterator[Column]:
-            return (block[name] for block in blocks(name))
+            member("lines", column("lines"), "<i8", rows)
+            if self.tokens:
+                count = sum(int(lengths.sum()) for lengths in column("lengths"))
+                member("starts", _starts(column("lengths")), "<i8", rows + 1)
+                member("offsets", column("offsets"), "<i4", count, 2)
+                member("words", column("words"), "<i4", count)
+            member("vectors", column("vectors"), "<f4", count, self.width)
 
-        member("lines", column("lines"), "<i8", rows)
-        if tokens:
-            count = sum(int(lengths.sum()) for lengths in column("lengths"))
-            member("starts", _starts(column("lengths")), "<i8", rows + 1)
-            member("offsets", column("offsets"), "<i4", count, 2)
-            member("words", column("words"), "<i4", count)
-        member("vectors", column("vectors"), "<f4", count, width)
+    def _parquet(self, path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes] | None) -> None:
+        """A row group a block. Columns: line, vector; of tokens: line, tokens, starts, ends, words, vectors."""
+        pa, parquet = import_pyarrow()
+        vector = pa.list_(pa.float32(), self.width)
+        fields = [("line", pa.int64()), ("vector", vector)]
+        if self.tokens:
+            numbers = [(name, pa.list_(pa.int32())) for name in ("starts", "ends", "words")]
+            fields = [("line", pa.int64()), ("tokens", pa.list_(pa.string())), *numbers, ("vectors", pa.list_(vector))]
+        schema, names = pa.schema(fields, metadata), ("lengths", "tokens", "offsets", "words") if self.tokens else ()
+        # Vectors hardly ever repeat, so a dictionary of them would only cost time.
+        count = 0
+        checksums = metadata is not None
+        with parquet.ParquetWriter(path, schema, use_dictionary=False, write_page_checksum=checksums) as file:
+            for block in blocks("lines", "missing", "vectors", *names):
+                flat = pa.array(np.ascontiguousarray(block["vectors"], dtype=np.float32).reshape(-1))
+                mask = None if self.tokens else pa.array(block["missing"])
+                columns = [pa.FixedSizeListArray.from_arrays(flat, self.width, mask=mask)]
+                if self.tokens:
+                    ends = pa.array(np.concatenate([[0], np.cumsum(block["lengths"])]).astype(np.int32))
+                    offsets = np.ascontiguousarray(block["offsets"].T, dtype=np.int32)
+                    parts = [pa.array(unpack_json(block["tokens"]), pa.string()), *map(pa.array, offsets)]
+                    parts += [pa.array(block["words"].astype(np.int32)), *columns]
+                    columns = [pa.ListArray.from_arrays(ends, part) for part in parts]
+                lines = pa.array(block["lines"], pa.int64())
+                file.write_batch(pa.RecordBatch.from_arrays([lines, *columns], schema=schema))
+                count += len(lines)
+        expect_rows(rows, count)
 
 
 def _starts(lengths: Iterable[Column]) -> Iterator[Column]:
@@ -78,53 +106,3 @@ def _stream(file: IO[bytes], columns: Iterable[Column], kind: str, shape: tuple[
         count += len(column)
         file.write(np.ascontiguousarray(column, dtype=kind).tobytes())
     expect_rows(shape[0], count)
-
-
-@dataclass(frozen=True)
-class WriteVectors:
-    """Writes the vectors of one shard to a Parquet file with metadata."""
-
-    width: int
-    tokens: bool
-
-    def __call__(self, path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes], /) -> None:
-        _parquet(path, blocks, rows, self.width, self.tokens, metadata)
-
-
-def _parquet(
-    path: Path,
-    blocks: Reader,
-    rows: int,
-    width: int,
-    tokens: bool,
-    metadata: Mapping[bytes, bytes] | None = None,
-) -> None:
-    """A row group a block. Columns: line, vector; of tokens: line, tokens, starts, ends, words, vectors."""
-    pa, parquet = import_pyarrow()
-    vector = pa.list_(pa.float32(), width)
-    fields = [("line", pa.int64()), ("vector", vector)]
-    if tokens:
-        numbers = [(name, pa.list_(pa.int32())) for name in ("starts", "ends", "words")]
-        fields = [("line", pa.int64()), ("tokens", pa.list_(pa.string())), *numbers, ("vectors", pa.list_(vector))]
-    schema, names = pa.schema(fields, metadata), ("lengths", "tokens", "offsets", "words") if tokens else ()
-    # Vectors hardly ever repeat, so a dictionary of them would only cost time.
-    count = 0
-    checksums = metadata is not None
-    with parquet.ParquetWriter(path, schema, use_dictionary=False, write_page_checksum=checksums) as file:
-        for block in blocks("lines", "missing", "vectors", *names):
-            flat = pa.array(np.ascontiguousarray(block["vectors"], dtype=np.float32).reshape(-1))
-            mask = None if tokens else pa.array(block["missing"])
-            columns = [pa.FixedSizeListArray.from_arrays(flat, width, mask=mask)]
-            if tokens:
-                ends = pa.array(np.concatenate([[0], np.cumsum(block["lengths"])]).astype(np.int32))
-                offsets = np.ascontiguousarray(block["offsets"].T, dtype=np.int32)
-                parts = [pa.array(unpack_json(block["tokens"]), pa.string()), *map(pa.array, offsets)]
-                parts += [pa.array(block["words"].astype(np.int32)), *columns]
-                columns = [pa.ListArray.from_arrays(ends, part) for part in parts]
-            lines = pa.array(block["lines"], pa.int64())
-            file.write_batch(pa.RecordBatch.from_arrays([lines, *columns], schema=schema))
-            count += len(lines)
-    expect_rows(rows, count)
-
-
-WRITERS: dict[str, Callable[[Path, Reader, int, int, bool], None]] = {".npy": _npy, ".npz": _npz, ".parquet": _parquet}

@@ -23,12 +23,10 @@ from regard.data.examples import ImageExample
 from regard.engine.precision import InferencePrecision
 from regard.errors import InputError
 from regard.events import Event, Note, drain
-from regard.files import storage
-from regard.inference.bulk.job import SHARD_SIZE, InputRows, run_job, run_job_in_parts, scan_rows, spool_folder
-from regard.inference.bulk.outputs import check_output
-from regard.inference.bulk.parts import check_folder, is_part_folder
+from regard.inference.bulk.job import SHARD_SIZE, InputRows, Job, scan_rows, spool_folder
+from regard.inference.bulk.parts import check_output
 from regard.inference.bulk.ray_engine import RayCluster
-from regard.inference.bulk.shards import Block, manifest, pack_json
+from regard.inference.bulk.shards import Block, pack_json
 from regard.inference.bulk.workers import Compute, ModelFiles
 from regard.inference.prediction import outputs
 from regard.inference.prediction.outputs import CellKind, kind_of_cells
@@ -38,13 +36,6 @@ from regard.tasks.prediction.predict import predict_rows, reading_note, row_size
 from regard.tasks.prediction.result import PAGE_EXAMPLES, PredictResult
 from regard.tasks.prediction.table import PredictionTable
 from regard.tasks.task import Task
-
-
-def check(output: Path, *, force: bool = False) -> None:
-    """Refuse an output that could not be written, before anything else is done."""
-    if is_part_folder(output):
-        return check_folder(output)
-    check_output(output, outputs.WRITERS, force=force)
 
 
 def predict_file(
@@ -65,15 +56,14 @@ def predict_file(
 
     An output without a suffix, or on an object store, is a folder of Parquet files, one for each shard.
 
-    Finished shards of `shard_size` rows are kept in `output` + ".partial" until the end, as `run_job` explains.
+    Finished shards of `shard_size` rows are kept in `output` + ".partial" until the end, as `Job.run` explains.
     `settings` are the options that predictions depend on beside the model and the rows. With `page` the result has the
     examples that its page shows.
 
     With several `devices`, by default those of the loaded model, shards are computed in one process per device, if the
     model is read from a folder. With a `cluster` Ray's workers compute them.
     """
-    check(output, force=force)
-    folder = storage.normalize(output) if is_part_folder(output) else None
+    check_output(output, outputs.SUFFIXES, force=force)
     table = PredictionTable(model.task, inputs.kept, lines=inputs.has_lines)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=spool_folder(output)) as spool:
         kinds: dict[str, CellKind | None] = dict.fromkeys(inputs.kept)
@@ -84,40 +74,21 @@ def predict_file(
             **{name: kind or "string" for name, kind in kinds.items()},
             **table.predicted,
         }
-        record = manifest(
-            digest=rows.digest,
+        job = Job(
+            inputs=rows,
             model=loaded,
-            continuable=rows.rereadable,
-            settings={**settings, "columns": list(columns), "format": output.suffix, "shard_size": shard_size},
+            settings={**settings, "columns": list(columns), "format": output.suffix},
+            compute=lambda shard: _blocks(model, table, shard),
+            task=lambda files: PredictTask(files, table, model.task, model.inference_precision),
+            write=outputs.WritePredictions(columns),
+            stage="predicting",
+            unit="rows",
+            totals=("blank", "truncated"),
+            shard_size=shard_size,
+            devices=devices,
+            cluster=cluster,
         )
-        files = ModelFiles.of(loaded, record)
-        running: dict[str, Any] = {
-            "stage": "predicting",
-            "unit": "rows",
-            "totals": ("blank", "truncated"),
-            "shard_size": shard_size,
-            "restart": restart,
-            "task": PredictTask(files, table, model.task, model.inference_precision) if files else None,
-            "devices": loaded.devices if devices is None else [torch.device(name) for name in devices],
-            "cluster": cluster,
-        }
-
-        def compute(shard: Iterator[InputRow]) -> Iterator[Block | int]:
-            return _blocks(model, table, shard)
-
-        if folder is not None:
-            writer = outputs.WritePredictions(columns)
-            outcome = yield from run_job_in_parts(rows, folder, record, compute, writer, **running)
-        else:
-            outcome = yield from run_job(
-                rows,
-                output,
-                record,
-                compute,
-                lambda path, blocks: outputs.write(path, blocks, columns, count=rows.count),
-                force=force,
-                **running,
-            )
+        outcome = yield from job.run(output, restart=restart, force=force)
         skipped, note = inputs.skipped
         result = PredictResult(
             model=loaded.name,
@@ -125,7 +96,7 @@ def predict_file(
             rows=rows.count,
             **outcome.totals,
             skipped=skipped,
-            output=output if folder is None else folder,
+            output=outcome.output,
             resumed=outcome.resumed,
             seconds=outcome.seconds,
             predictions=[],

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.inference.bulk.outputs import expect_rows, import_pyarrow
+from regard.inference.bulk.parts import expect_rows, import_pyarrow
 from regard.inference.bulk.shards import Reader, unpack_json
 from regard.tasks.task import ColumnKind
 
@@ -22,9 +22,7 @@ CellKind = ColumnKind | Literal["boolean", "json"]
 Columns = Mapping[str, CellKind]
 
 
-def write(path: Path, blocks: Reader, columns: Columns, *, count: int) -> None:
-    """Write all rows of the blocks to `path`."""
-    WRITERS[path.suffix](path, blocks, columns, count)
+SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 
 def kind_of_cells(kind: CellKind | None, value: object) -> CellKind | None:
@@ -71,17 +69,18 @@ def _jsonl(path: Path, blocks: Reader, columns: Columns, count: int) -> None:
 
 @dataclass(frozen=True)
 class WritePredictions:
-    """Writes the predictions of one shard to a Parquet file with metadata."""
+    """Writes the predictions for all rows, or those of one shard, to a file."""
 
     columns: Columns
 
-    def __call__(self, path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes], /) -> None:
-        _parquet(path, blocks, self.columns, rows, metadata)
+    def __call__(self, path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes] | None = None, /) -> None:
+        if path.suffix == ".parquet":
+            _parquet(path, blocks, self.columns, rows, metadata)
+        else:
+            {".csv": _csv, ".jsonl": _jsonl}[path.suffix](path, blocks, self.columns, rows)
 
 
-def _parquet(
-    path: Path, blocks: Reader, columns: Columns, count: int, metadata: Mapping[bytes, bytes] | None = None
-) -> None:
+def _parquet(path: Path, blocks: Reader, columns: Columns, count: int, metadata: Mapping[bytes, bytes] | None) -> None:
     """A row group a block."""
     pa, parquet = import_pyarrow()
     entity = pa.struct(
@@ -117,10 +116,3 @@ def _parquet(
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-WRITERS: dict[str, Callable[[Path, Reader, Columns, int], None]] = {
-    ".csv": _csv,
-    ".jsonl": _jsonl,
-    ".parquet": _parquet,
-}
