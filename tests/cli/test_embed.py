@@ -255,9 +255,9 @@ def test_an_interrupted_run_continues_after_the_finished_shards(
     assert call("in.txt", "--shard-size", "10", "--layers", "-2") == 2
     assert "layers was '-1' and is '-2'" in capsys.readouterr().err
     written: list[int] = []
-    write = ShardFolder.write
+    finish = ShardFolder.finish
     with monkeypatch.context() as patch:
-        patch.setattr(ShardFolder, "write", lambda self, n, blocks: (written.append(n), write(self, n, blocks))[1])
+        patch.setattr(ShardFolder, "finish", lambda self, n: (written.append(n), finish(self, n)))
         assert call("in.txt", "--shard-size", "10", "--json") == 0
     assert written == sorted(set(range(60)) - finished_shards)
     captured = capsys.readouterr()

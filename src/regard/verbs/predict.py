@@ -121,8 +121,7 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
     from regard.files.output_file import replace_output
     from regard.inference.bulk.job import how_to_continue
     from regard.inference.bulk.parts import check_output
-    from regard.inference.prediction.bulk import predict_file
-    from regard.inference.prediction.outputs import SUFFIXES
+    from regard.inference.prediction import SUFFIXES, predict_file
     from regard.interpret.attribution.predictions import evidence_events
     from regard.render.bundle import check_built
     from regard.tasks.fine_tuned_model import describe_compute, fine_tuned_of, require_fine_tuned

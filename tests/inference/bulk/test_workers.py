@@ -20,12 +20,12 @@ from regard import worker_process
 from regard.device import all_devices
 from regard.errors import InputError, RegardError
 from regard.events import drain
+from regard.inference import prediction
 from regard.inference.bulk.job import BulkProgress
 from regard.inference.bulk.workers import compute_in_workers
 from regard.inference.embedding import bulk as embedding
 from regard.inference.embedding.engine import EmbeddingEngine
 from regard.inference.load_model import load_model
-from regard.inference.prediction import bulk as prediction
 from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.tasks.prediction.inputs import open_input
 from regard.verbs.python import LocalModels

@@ -30,11 +30,15 @@ from regard.inference.search.documents import Documents, DocumentTexts, IndexedT
 from regard.inference.search.exact import Positions, Ranking, Vectors
 from regard.inference.search.index_folder import (
     ADDING,
+    EVERY,
+    VECTORS,
     IndexManifest,
     ModelRecord,
+    Segment,
     commit_added,
     compact,
     durable_folder,
+    finish_segment,
     is_index,
     needs_compaction,
     open_segments,
@@ -45,7 +49,6 @@ from regard.inference.search.index_folder import (
 )
 from regard.inference.search.rerank import check_reranker, rerank_scores
 from regard.inference.search.results import Hit, QueryResult, SearchResult, check_queries
-from regard.inference.search.segment import EVERY, VECTORS, Segment, finish_segment
 from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned
 
 if TYPE_CHECKING:

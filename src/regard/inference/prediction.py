@@ -2,17 +2,22 @@
 
 Every block has `lines` (n: the numbers of its rows), `rows` (the rows of the table as bytes of JSON), and the totals
 `blank` (1) and `truncated` (1).
+
+All formats of the output have the same columns. Lists and entities are lists in JSON lines and Parquet, and JSON in
+CSV. A missing value is null, in CSV an empty cell.
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import json
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,18 +29,23 @@ from regard.engine.precision import InferencePrecision
 from regard.errors import InputError
 from regard.events import Event, Note, drain
 from regard.inference.bulk.job import SHARD_SIZE, InputRows, Job, scan_rows, spool_folder
-from regard.inference.bulk.parts import check_output
+from regard.inference.bulk.parts import check_output, expect_rows, import_pyarrow
 from regard.inference.bulk.ray_engine import RayCluster
-from regard.inference.bulk.shards import Block, pack_json
+from regard.inference.bulk.shards import Block, Reader, pack_json, unpack_json
 from regard.inference.bulk.workers import Compute, ModelFiles
-from regard.inference.prediction import outputs
-from regard.inference.prediction.outputs import CellKind, kind_of_cells
 from regard.tasks.fine_tuned_model import FineTunedModel, fine_tuned_of
 from regard.tasks.prediction.inputs import InputRow, PredictionInput, example_values
 from regard.tasks.prediction.predict import predict_rows, reading_note, row_size
 from regard.tasks.prediction.result import PAGE_EXAMPLES, PredictResult
 from regard.tasks.prediction.table import PredictionTable
-from regard.tasks.task import Task
+from regard.tasks.task import ColumnKind, Task
+
+# What a kept column holds: the same kind in every row, or else anything, which Parquet stores as JSON.
+CellKind = ColumnKind | Literal["boolean", "json"]
+Columns = Mapping[str, CellKind]
+
+
+SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 
 def predict_file(
@@ -63,7 +73,7 @@ def predict_file(
     With several `devices`, by default those of the loaded model, shards are computed in one process per device, if the
     model is read from a folder. With a `cluster` Ray's workers compute them.
     """
-    check_output(output, outputs.SUFFIXES, force=force)
+    check_output(output, SUFFIXES, force=force)
     table = PredictionTable(model.task, inputs.kept, lines=inputs.has_lines)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=spool_folder(output)) as spool:
         kinds: dict[str, CellKind | None] = dict.fromkeys(inputs.kept)
@@ -80,7 +90,7 @@ def predict_file(
             settings={**settings, "columns": list(columns), "format": output.suffix},
             compute=lambda shard: _blocks(model, table, shard),
             task=lambda files: PredictTask(files, table, model.task, model.inference_precision),
-            write=outputs.WritePredictions(columns),
+            write=WritePredictions(columns),
             stage="predicting",
             unit="rows",
             totals=("blank", "truncated"),
@@ -205,3 +215,96 @@ def _cell(value: Any) -> Any:
     if hasattr(value, "item"):  # a number of numpy
         return _cell(value.item())
     return None if value != value else str(value)  # NaT is not equal to itself
+
+
+def kind_of_cells(kind: CellKind | None, value: object) -> CellKind | None:
+    """The kind of a column with one more value; None if it has had missing values only."""
+    if value is None:
+        return kind
+    found: CellKind = "json"
+    if isinstance(value, bool):
+        found = "boolean"
+    elif isinstance(value, int):
+        found = "integer" if -(2**63) <= value < 2**63 else "json"
+    elif isinstance(value, float):
+        found = "number"
+    elif isinstance(value, str):
+        found = "string"
+    if kind is None or kind == found:
+        return found
+    return "number" if {kind, found} == {"integer", "number"} else "json"
+
+
+def _tables(blocks: Reader, count: int) -> Iterator[list[list[Any]]]:
+    """The rows of each block."""
+    done = 0
+    for block in blocks("rows"):
+        rows: list[list[Any]] = unpack_json(block["rows"])
+        done += len(rows)
+        yield rows
+    expect_rows(count, done)
+
+
+def _csv(path: Path, blocks: Reader, columns: Columns, count: int) -> None:
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        for rows in _tables(blocks, count):
+            writer.writerows([_json(cell) if isinstance(cell, list | dict) else cell for cell in row] for row in rows)
+
+
+def _jsonl(path: Path, blocks: Reader, columns: Columns, count: int) -> None:
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+        for rows in _tables(blocks, count):
+            file.writelines(_json(dict(zip(columns, row, strict=True))) + "\n" for row in rows)
+
+
+@dataclass(frozen=True)
+class WritePredictions:
+    """Writes the predictions for all rows, or those of one shard, to a file."""
+
+    columns: Columns
+
+    def __call__(self, path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes] | None = None, /) -> None:
+        if path.suffix == ".parquet":
+            _parquet(path, blocks, self.columns, rows, metadata)
+        else:
+            {".csv": _csv, ".jsonl": _jsonl}[path.suffix](path, blocks, self.columns, rows)
+
+
+def _parquet(path: Path, blocks: Reader, columns: Columns, count: int, metadata: Mapping[bytes, bytes] | None) -> None:
+    """A row group a block."""
+    pa, parquet = import_pyarrow()
+    entity = pa.struct(
+        [
+            ("text", pa.string()),
+            ("label", pa.string()),
+            ("start", pa.int64()),
+            ("end", pa.int64()),
+            ("score", pa.float64()),
+        ]
+    )
+    types: dict[CellKind, Any] = {
+        "string": pa.string(),
+        "integer": pa.int64(),
+        "number": pa.float64(),
+        "boolean": pa.bool_(),
+        "strings": pa.list_(pa.string()),
+        "numbers": pa.list_(pa.float64()),
+        "entities": pa.list_(entity),
+        "json": pa.string(),
+    }
+    schema = pa.schema([(name, types[kind]) for name, kind in columns.items()], metadata)
+    with parquet.ParquetWriter(path, schema, write_page_checksum=metadata is not None) as file:
+        for rows in _tables(blocks, count):
+            arrays = []
+            for index, kind in enumerate(columns.values()):
+                cells = [row[index] for row in rows]
+                if kind == "json":
+                    cells = [cell if cell is None or isinstance(cell, str) else _json(cell) for cell in cells]
+                arrays.append(pa.array(cells, types[kind]))
+            file.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
