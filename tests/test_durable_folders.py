@@ -38,9 +38,9 @@ from regard.files.durable_folder import RECORD, lock_folder
 from regard.inference.bulk.job import DamageNote, Job, scan_rows
 from regard.inference.bulk.shards import Block, Reader
 from regard.inference.load_model import load_model
-from regard.inference.search import index as index_module
+from regard.inference.search import build as index_module
+from regard.inference.search.build import add_documents
 from regard.inference.search.documents import IndexedText
-from regard.inference.search.index import add_documents
 from regard.inference.search.index_folder import durable_folder
 from regard.text import Tokenizer
 from regard.training.checkpoint import Checkpoints
@@ -119,7 +119,7 @@ def _bulk(in_parts: bool) -> Callable[[Path, int | None, bool, bool, Report], ob
             model=model,
             settings={"scale": scale},
             compute=compute,
-            task=lambda files: pytest.fail("the model is in memory"),
+            load=lambda files, device: pytest.fail("the model is in memory"),
             write=_write_vectors,
             stage="",
             shard_size=2,

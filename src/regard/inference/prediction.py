@@ -15,7 +15,9 @@ import json
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
+from operator import add
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +29,7 @@ from regard.data.batch import group_by_size
 from regard.data.examples import ImageExample
 from regard.engine.precision import InferencePrecision
 from regard.errors import InputError
-from regard.events import Event, Note, drain
+from regard.events import Event, Note, drain, map_events
 from regard.inference.bulk.job import SHARD_SIZE, InputRows, Job, scan_rows, spool_folder
 from regard.inference.bulk.parts import check_output, expect_rows, import_pyarrow
 from regard.inference.bulk.ray_engine import RayCluster
@@ -89,7 +91,7 @@ def predict_file(
             model=loaded,
             settings={**settings, "columns": list(columns), "format": output.suffix},
             compute=lambda shard: _blocks(model, table, shard),
-            task=lambda files: PredictTask(files, table, model.task, model.inference_precision),
+            load=partial(_load, table, model.task, model.inference_precision),
             write=WritePredictions(columns),
             stage="predicting",
             unit="rows",
@@ -122,19 +124,16 @@ def predict_file(
     return result
 
 
-@dataclass(frozen=True)
-class PredictTask:
-    """Predicts shards in another process, with the task and the precision of the model in this one."""
-
-    files: ModelFiles
-    table: PredictionTable
-    task: Task[Any]
-    precision: InferencePrecision | None
-
-    def load(self, device: torch.device) -> Compute:
-        loaded = fine_tuned_of(self.files.load(device))
-        model = replace(loaded, task=self.task, inference_precision=self.precision)
-        return lambda rows: _blocks(model, self.table, rows)
+def _load(
+    table: PredictionTable,
+    task: Task[Any],
+    precision: InferencePrecision | None,
+    files: ModelFiles,
+    device: torch.device,
+) -> Compute:
+    """What predicts shards in another process, with the task and the precision of the model in this one."""
+    model = replace(fine_tuned_of(files.load(device)), task=task, inference_precision=precision)
+    return lambda rows: _blocks(model, table, rows)
 
 
 def _scan(
@@ -181,13 +180,7 @@ def _blocks(model: FineTunedModel, table: PredictionTable, rows: Iterator[InputR
     """Predict rows: yields the number of finished rows so far, and blocks as they are complete."""
     done = 0
     for group in group_by_size(rows, row_size):
-        steps = predict_rows(model, group)
-        while True:
-            try:
-                yield done + next(steps)
-            except StopIteration as end:
-                predictions, truncated = end.value
-                break
+        predictions, truncated = yield from map_events(predict_rows(model, group), partial(add, done))
         cells = [
             [_cell(cell) for cell in table.cells(row, prediction)]
             for row, prediction in zip(group, predictions, strict=True)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Generic, Literal, TypeVar
@@ -128,8 +129,8 @@ class JobOutcome:
 class Job(Generic[R]):
     """What is computed of the rows of an input with a model, and how it is written.
 
-    `compute` yields blocks and, between them, the number of rows that are finished so far; `task` is what `compute`
-    does, for another process, if the model can be read from files. `settings` are what the output depends on beside the
+    `compute` yields blocks and, between them, the number of rows that are finished so far; `load` returns it in another
+    process, if the model can be read from files, and is pickled. `settings` are what the output depends on beside the
     rows and the model. `totals` are columns of the blocks that are added up.
 
     With several `devices`, by default those of the model, there is a process for each that computes whole shards. A job
@@ -140,7 +141,7 @@ class Job(Generic[R]):
     model: LoadedModel
     settings: Mapping[str, object]
     compute: Callable[[Iterator[R]], Iterator[Block | int]]
-    task: Callable[[ModelFiles], ShardTask]
+    load: Callable[[ModelFiles, torch.device], Compute]
     write: WriteRows
     stage: str
     unit: str = "texts"
@@ -166,7 +167,8 @@ class Job(Generic[R]):
         files = ModelFiles.of(self.model, record)
         if self.cluster is not None and files is None:
             raise InputError("--engine ray needs a model that is read from a folder; save it, and name the folder")
-        compute, task = self.compute, None if files is None else self.task(files)
+        task: ShardTask | None
+        compute, task = self.compute, None if files is None else partial(self.load, files)
         shards: ShardFolder | PartFolder = ShardFolder(output, record)
         if is_part_folder(output):
             shards = PartFolder(storage.normalize(output), record)

@@ -103,9 +103,9 @@ class PartTask:
     write: WriteRows
     task: ShardTask | None = None
 
-    def load(self, device: torch.device) -> Compute:
+    def __call__(self, device: torch.device) -> Compute:
         assert self.task is not None
-        return self.writing(self.task.load(device))
+        return self.writing(self.task(device))
 
     def writing(self, compute: Compute) -> Compute:
         """A function that also writes the part of each shard whose rows are computed."""

@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
+from operator import add
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,7 +30,7 @@ from regard.data.frames import DataFrameSource
 from regard.data.readers import TableOptions
 from regard.data.rows import RowReader, open_rows
 from regard.errors import InputError
-from regard.events import Event, Note
+from regard.events import Event, Note, map_events
 from regard.inference.bulk.job import SHARD_SIZE, BulkProgress, InputRows, Job, scan_rows, spool_folder
 from regard.inference.bulk.parts import check_output
 from regard.inference.bulk.ray_engine import RayCluster
@@ -231,7 +233,7 @@ def embed_events(
                     "precision": engine.precision,
                 },
                 compute=lambda rows: _blocks(engine, rows, texts.name),
-                task=lambda files: EmbedTask(files, texts.name, {**options, "precision": engine.precision}),
+                load=partial(_load, texts.name, {**options, "precision": engine.precision}),
                 write=outputs.WriteVectors(engine.width, engine.pooling == "none"),
                 stage="embedding",
                 totals=("long",),
@@ -262,17 +264,10 @@ def embed_events(
     return result
 
 
-@dataclass(frozen=True)
-class EmbedTask:
-    """Embeds shards in another process; `options` are those of `load_engine`, `name` that of the input."""
-
-    files: ModelFiles
-    name: str
-    options: dict[str, Any]
-
-    def load(self, device: torch.device) -> Compute:
-        engine = load_engine(self.files.load(device), **self.options)
-        return lambda rows: _blocks(engine, rows, self.name)
+def _load(name: str, options: dict[str, Any], files: ModelFiles, device: torch.device) -> Compute:
+    """What embeds shards in another process; `name` is that of the input, `options` are those of `load_engine`."""
+    engine = load_engine(files.load(device), **options)
+    return lambda rows: _blocks(engine, rows, name)
 
 
 def _embed_in_memory(
@@ -307,11 +302,7 @@ def _blocks(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: str) ->
                 indices = [index for index, (_, text) in enumerate(group) if not is_blank(text)]
                 vectors = np.zeros((len(group), engine.width), dtype=np.float32)
                 steps = engine.embed_steps([group[index][1] for index in indices])
-                try:
-                    while True:
-                        yield done + next(steps)
-                except StopIteration as end:
-                    vectors[indices] = end.value
+                vectors[indices] = yield from map_events(steps, partial(add, done))
                 block = {"vectors": vectors}
         lines = np.array([line for line, _ in group])
         missing = np.array([is_blank(text) for _, text in group])

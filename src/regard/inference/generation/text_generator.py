@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
-from regard.events import drain
 from regard.inference.causal_lm import begin_token, prompt_ids
 from regard.inference.generation.beam_search import Beam, beam_search_steps, check_max_new_tokens
 from regard.inference.generation.decoder import Decoder, ReorderableState, as_decoder
@@ -96,16 +95,11 @@ class TextGenerator:
         cut = max(0, len(ids) + room - 1 - context)
         return EncodedPrompt(ids[cut:], cut, self.tokenizer.decode(ids[:cut]), room)
 
-    def beam_search(
-        self, prompt: EncodedPrompt, *, beam: Beam, stop_strings: Sequence[str] = (), trace: Trace | None = None
-    ) -> list[GeneratedText]:
-        """The best texts of a beam search, best first; stop strings truncate them at the end."""
-        return drain(self.search_steps(prompt, beam=beam, stop_strings=stop_strings, trace=trace))
-
     def search_steps(
         self, prompt: EncodedPrompt, *, beam: Beam, stop_strings: Sequence[str] = (), trace: Trace | None = None
     ) -> Generator[int, None, list[GeneratedText]]:
-        """Like `beam_search`; yields the number of each step."""
+        """The best texts of a beam search, best first; stop strings truncate them at the end. Yields the number of each
+        step."""
         ids = torch.tensor([prompt.ids], device=self.device)
         (found,) = yield from beam_search_steps(
             self.decoder, ids, beam=beam, end=self.end, max_new_tokens=prompt.max_new_tokens, trace=trace

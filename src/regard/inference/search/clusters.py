@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Generator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from regard.inference.search.bm25 import words_of
 from regard.inference.search.documents import IndexedText
 from regard.inference.search.exact import blocks
 from regard.inference.search.index import Index
-from regard.inference.search.results import add_columns, column_names, one_line
+from regard.inference.search.results import one_line, with_columns
 from regard.inference.search.stop_words import STOP_WORDS
 from regard.render.result import Result, Table
 from regard.wording import count_of
@@ -86,12 +86,8 @@ class ClusterResult(Result):
         return "\n".join(lines)
 
     def to_table(self) -> Table:
-        names = column_names(one.columns for one in self.members)
-        rows = [
-            [one.id, one.row, one.cluster, one.score, one.text, *(one.columns.get(name) for name in names)]
-            for one in self.members
-        ]
-        return add_columns(["id", "row", "cluster", "score", "text"], names), rows
+        rows = [([one.id, one.row, one.cluster, one.score, one.text], one.columns) for one in self.members]
+        return with_columns(["id", "row", "cluster", "score", "text"], rows)
 
 
 def find_clusters(
@@ -143,10 +139,8 @@ def find_clusters(
     )
 
 
-class KMeans(BaseModel):
+class KMeans(NamedTuple):
     """A fitted k-means."""
-
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     centers: Tensor  # (K, W)
     labels: NDArray[np.int64]

@@ -144,8 +144,29 @@ class Translator:
         return split_source(text, lambda part: len(self.subwords.encode_sources([part])[0]) <= self.max_length)
 
     def align(self, text: str, ids: Sequence[int]) -> Alignment:
-        """Align a text with a translation, given by its ids; it need not be the model's own."""
-        return align(self.model, self.subwords, text, ids, alignment_heads=self.alignment_heads)
+        """Align a text with a translation, given by its `ids` without an end token; it need not be the model's own."""
+        check_has_attention(self.model)
+        subwords = self.subwords
+        source = subwords.encode_sources([text])[0]
+        inside = subwords.text_positions(source)
+        first = (
+            len(subwords.target_prefix) if tuple(ids[: len(subwords.target_prefix)]) == subwords.target_prefix else 0
+        )
+        pieces = source[inside], [*ids][first:]
+        words = subwords.source.decode(pieces[0]).split(), subwords.target.decode(pieces[1]).split()
+        if not words[0] or not words[1]:
+            return Alignment(words[0], words[1], [], [])
+        attention = _cross_attention(self.model, source, [*ids, subwords.end], self.alignment_heads)[first : len(ids)]
+        # The pieces of a target word are averaged, the pieces of a source word are summed.
+        rows = torch.zeros(len(words[1]), attention.shape[1], dtype=attention.dtype)
+        target_words = torch.tensor(word_indices(subwords.target, pieces[1]))
+        rows.index_add_(0, target_words, attention)
+        rows = rows / torch.bincount(target_words, minlength=len(rows))[:, None].clamp(min=1)
+        weights = torch.zeros(len(rows), len(words[0]), dtype=attention.dtype)
+        weights.index_add_(1, torch.tensor(word_indices(subwords.source, pieces[0])), rows[:, inside])
+        outside = rows.sum(1) - rows[:, inside].sum(1)
+        weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
+        return Alignment(*words, weights.tolist(), outside.tolist())
 
     def align_sentences(self, text: str, translation: Translation) -> Alignment:
         """Align the sentences of a text with their translations; words are numbered through the whole text."""
@@ -425,31 +446,6 @@ def check_has_attention(model: TranslationModel) -> None:
         raise InputError(
             "this model has no attention (model.score is none), so it has no alignment; train one with attention"
         )
-
-
-def align(
-    model: TranslationModel, subwords: Subwords, text: str, ids: Sequence[int], *, alignment_heads: AlignmentHeads
-) -> Alignment:
-    """Align a text with a translation, given by its `ids` without an end token."""
-    check_has_attention(model)
-    source = subwords.encode_sources([text])[0]
-    inside = subwords.text_positions(source)
-    first = len(subwords.target_prefix) if tuple(ids[: len(subwords.target_prefix)]) == subwords.target_prefix else 0
-    pieces = source[inside], [*ids][first:]
-    words = subwords.source.decode(pieces[0]).split(), subwords.target.decode(pieces[1]).split()
-    if not words[0] or not words[1]:
-        return Alignment(words[0], words[1], [], [])
-    attention = _cross_attention(model, source, [*ids, subwords.end], alignment_heads)[first : len(ids)]
-    # The pieces of a target word are averaged, the pieces of a source word are summed.
-    rows = torch.zeros(len(words[1]), attention.shape[1], dtype=attention.dtype)
-    target_words = torch.tensor(word_indices(subwords.target, pieces[1]))
-    rows.index_add_(0, target_words, attention)
-    rows = rows / torch.bincount(target_words, minlength=len(rows))[:, None].clamp(min=1)
-    weights = torch.zeros(len(rows), len(words[0]), dtype=attention.dtype)
-    weights.index_add_(1, torch.tensor(word_indices(subwords.source, pieces[0])), rows[:, inside])
-    outside = rows.sum(1) - rows[:, inside].sum(1)
-    weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
-    return Alignment(*words, weights.tolist(), outside.tolist())
 
 
 def _cross_attention(
