@@ -102,7 +102,8 @@ def export(
         elif isinstance(ours.fine_tuned, FineTunedModel):
             outputs, difference = _write_task(ours.fine_tuned, staging)
         else:
-            pooled = any(value is not None for value in options.values()) or _states_pooling(ours)
+            stated = None if ours.folder is None else read_sentence_settings(ours.folder).pooling
+            pooled = any(value is not None for value in (*options.values(), stated))
             outputs, difference = _write_encoder(load_engine(ours, **options), staging, pooled=pooled)
         if not difference <= TOLERANCE[format]:  # also for NaN
             raise RegardError(
@@ -170,10 +171,6 @@ def _copy(loaded: LoadedModel) -> LoadedModel:
         if head != "pooler":  # which transformers expects in a BERT
             setattr(encoder, head, None)
     return replace(loaded, model=encoder, fine_tuned=fine_tuned, cache=None)
-
-
-def _states_pooling(loaded: LoadedModel) -> bool:
-    return loaded.folder is not None and read_sentence_settings(loaded.folder).pooling is not None
 
 
 def _write_encoder(engine: EmbeddingEngine, folder: Path, *, pooled: bool) -> tuple[list[str], float]:

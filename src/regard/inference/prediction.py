@@ -66,14 +66,9 @@ def predict_file(
 ) -> Generator[Event, None, PredictResult]:
     """Write the predictions for all rows to a .csv, .jsonl or .parquet file.
 
-    An output without a suffix, or on an object store, is a folder of Parquet files, one for each shard.
-
-    Finished shards of `shard_size` rows are kept in `output` + ".partial" until the end, as `Job.run` explains.
-    `settings` are the options that predictions depend on beside the model and the rows. With `page` the result has the
-    examples that its page shows.
-
-    With several `devices`, by default those of the loaded model, shards are computed in one process per device, if the
-    model is read from a folder. With a `cluster` Ray's workers compute them.
+    An output without a suffix, or on an object store, is a folder of Parquet files, one for each shard. `settings` are
+    the options that predictions depend on beside the model and the rows. With `page` the result has the examples that
+    its page shows. `Job` explains the other options.
     """
     check_output(output, SUFFIXES, force=force)
     table = PredictionTable(model.task, inputs.kept, lines=inputs.has_lines)

@@ -16,7 +16,7 @@ from regard.errors import InputError, RegardError
 from regard.files.output_file import replace_output
 from regard.inference.bulk.parts import check_output
 from regard.inference.bulk.shards import Block, pack_json, read_blocks, unpack_json, write_blocks
-from regard.inference.embedding import outputs
+from regard.inference.embedding import bulk as outputs
 
 VECTORS = np.arange(15, dtype=np.float32).reshape(5, 3)
 POOLED = [

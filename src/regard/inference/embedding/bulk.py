@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+import zipfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -32,11 +33,10 @@ from regard.data.rows import RowReader, open_rows
 from regard.errors import InputError
 from regard.events import Event, Note, map_events
 from regard.inference.bulk.job import SHARD_SIZE, BulkProgress, InputRows, Job, scan_rows, spool_folder
-from regard.inference.bulk.parts import check_output
+from regard.inference.bulk.parts import check_output, expect_rows, import_pyarrow
 from regard.inference.bulk.ray_engine import RayCluster
-from regard.inference.bulk.shards import Block, pack_json
+from regard.inference.bulk.shards import Block, Column, Reader, pack_json, unpack_json
 from regard.inference.bulk.workers import Compute, ModelFiles
-from regard.inference.embedding import outputs
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, TextError, describe_missing_head, load_engine
 from regard.render.result import Result
 from regard.wording import count_of
@@ -45,6 +45,7 @@ NumberedText = tuple[int, str]  # line number from 1, and the text
 # In memory at once: floats of token vectors, if every character were a token.
 FLOATS = 1 << 26
 SAMPLED_ROWS = 256  # on which precision auto is decided
+SUFFIXES = (".npy", ".npz", ".parquet")
 Source = str | os.PathLike[str] | Sequence[str | None] | DataFrameSource
 
 
@@ -171,26 +172,16 @@ def embed_events(
 ) -> Generator[Event, None, EmbedResult]:
     """Embed the texts of a list, a DataFrame or files into a .npy, .npz or .parquet file; `table`: how to read them.
 
-    An output without a suffix, or on an object store, is a folder of Parquet files, one for each shard.
-
-    A row without a text keeps its place with a vector of zeros (null in Parquet), unless `table` skips or refuses it.
-
-    `load` is called after the input was checked. Finished shards of `shard_size` texts are kept
-    in `output` + ".partial" until the end: after a crash the same call continues, and a call with other settings is
-    refused unless `restart` discards them. A file that Regard did not write is refused unless `force`. Standard input
-    (`-`) cannot be continued.
-
-    A finished run leaves a record in `output` + ".regard.json": the same call again finds `output` intact and embeds
-    nothing, unless `restart`. Without an output the vectors are returned in memory.
-
-    With several `devices`, by default those of the loaded model, shards are computed in one process per device, if the
-    model is read from a folder. With a `cluster` Ray's workers compute them.
+    An output without a suffix, or on an object store, is a folder of Parquet files, one for each shard. Without an
+    output the vectors are returned in memory. A row without a text keeps its place with a vector of zeros (null in
+    Parquet), unless `table` skips or refuses it. `load` is called after the input was checked. `Job` explains the other
+    options. Standard input (`-`) cannot be continued.
     """
     target = None if output is None else Path(output)
     if shard_size < 1:
         raise InputError(f"shard_size is {shard_size}; expected a number of texts, at least 1")
     if target is not None:
-        check_output(target, outputs.SUFFIXES, force=force)
+        check_output(target, SUFFIXES, force=force)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=spool_folder(target)) as spool:
         table = table or TableOptions()
         texts = scan_texts(source, table=table, spool=spool)
@@ -209,7 +200,7 @@ def embed_events(
         elif precision is None and engine.precision == "bf16":
             yield Note(message=f"computing on {engine.device} in bfloat16; --precision fp32 computes in float32")
         if target is not None:
-            outputs.check_pooling(target, engine.pooling)
+            check_pooling(target, engine.pooling)
         elif engine.pooling == "none":
             raise InputError("pooling none gives a vector per token: name an output file, or use regard.Embedder")
         if long == "error":
@@ -234,7 +225,7 @@ def embed_events(
                 },
                 compute=lambda rows: _blocks(engine, rows, texts.name),
                 load=partial(_load, texts.name, {**options, "precision": engine.precision}),
-                write=outputs.WriteVectors(engine.width, engine.pooling == "none"),
+                write=WriteVectors(engine.width, engine.pooling == "none"),
                 stage="embedding",
                 totals=("long",),
                 shard_size=shard_size,
@@ -384,3 +375,94 @@ def _length(row: NumberedText) -> int:
 
 def is_blank(text: str) -> bool:
     return not text.strip()
+
+
+def check_pooling(path: Path, pooling: str) -> None:
+    if pooling == "none" and path.suffix == ".npy":
+        raise InputError(f"{path}: pooling none gives each text as many vectors as it has tokens; use .npz or .parquet")
+
+
+@dataclass(frozen=True)
+class WriteVectors:
+    """Writes the vectors of all texts, or of one shard, to a file; `tokens`: a text has one for each token."""
+
+    width: int
+    tokens: bool
+
+    def __call__(self, path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes] | None = None, /) -> None:
+        if path.suffix == ".parquet":
+            self._parquet(path, blocks, rows, metadata)
+        elif path.suffix == ".npz":
+            self._npz(path, blocks, rows)
+        else:
+            with path.open("wb") as file:
+                _stream(file, (block["vectors"] for block in blocks("vectors")), "<f4", (rows, self.width))
+
+    def _npz(self, path: Path, blocks: Reader, rows: int) -> None:
+        """`lines` and `vectors`; of tokens `starts` (rows + 1: where a row's tokens begin), `offsets` and `words`."""
+        count = rows
+        with zipfile.ZipFile(path, "w") as archive:
+
+            def member(name: str, columns: Iterable[Column], kind: str, *shape: int) -> None:
+                # A ZipInfo of our own has no date in it: the same input gives the same bytes.
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                    _stream(file, columns, kind, shape)
+
+            def column(name: str) -> Iterator[Column]:
+                return (block[name] for block in blocks(name))
+
+            member("lines", column("lines"), "<i8", rows)
+            if self.tokens:
+                count = sum(int(lengths.sum()) for lengths in column("lengths"))
+                member("starts", _starts(column("lengths")), "<i8", rows + 1)
+                member("offsets", column("offsets"), "<i4", count, 2)
+                member("words", column("words"), "<i4", count)
+            member("vectors", column("vectors"), "<f4", count, self.width)
+
+    def _parquet(self, path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes] | None) -> None:
+        """A row group a block. Columns: line, vector; of tokens: line, tokens, starts, ends, words, vectors."""
+        pa, parquet = import_pyarrow()
+        vector = pa.list_(pa.float32(), self.width)
+        fields = [("line", pa.int64()), ("vector", vector)]
+        if self.tokens:
+            numbers = [(name, pa.list_(pa.int32())) for name in ("starts", "ends", "words")]
+            fields = [("line", pa.int64()), ("tokens", pa.list_(pa.string())), *numbers, ("vectors", pa.list_(vector))]
+        schema, names = pa.schema(fields, metadata), ("lengths", "tokens", "offsets", "words") if self.tokens else ()
+        # Vectors hardly ever repeat, so a dictionary of them would only cost time.
+        count = 0
+        checksums = metadata is not None
+        with parquet.ParquetWriter(path, schema, use_dictionary=False, write_page_checksum=checksums) as file:
+            for block in blocks("lines", "missing", "vectors", *names):
+                flat = pa.array(np.ascontiguousarray(block["vectors"], dtype=np.float32).reshape(-1))
+                mask = None if self.tokens else pa.array(block["missing"])
+                columns = [pa.FixedSizeListArray.from_arrays(flat, self.width, mask=mask)]
+                if self.tokens:
+                    ends = pa.array(np.concatenate([[0], np.cumsum(block["lengths"])]).astype(np.int32))
+                    offsets = np.ascontiguousarray(block["offsets"].T, dtype=np.int32)
+                    parts = [pa.array(unpack_json(block["tokens"]), pa.string()), *map(pa.array, offsets)]
+                    parts += [pa.array(block["words"].astype(np.int32)), *columns]
+                    columns = [pa.ListArray.from_arrays(ends, part) for part in parts]
+                lines = pa.array(block["lines"], pa.int64())
+                file.write_batch(pa.RecordBatch.from_arrays([lines, *columns], schema=schema))
+                count += len(lines)
+        expect_rows(rows, count)
+
+
+def _starts(lengths: Iterable[Column]) -> Iterator[Column]:
+    end = 0
+    yield np.zeros(1, dtype=np.int64)
+    for some in lengths:
+        ends = end + np.cumsum(some, dtype=np.int64)
+        end = int(ends[-1])
+        yield ends
+
+
+def _stream(file: IO[bytes], columns: Iterable[Column], kind: str, shape: tuple[int, ...]) -> None:
+    """An array in numpy's format whose rows come in parts."""
+    header = {"descr": kind, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    count = 0
+    for column in columns:
+        count += len(column)
+        file.write(np.ascontiguousarray(column, dtype=kind).tobytes())
+    expect_rows(shape[0], count)

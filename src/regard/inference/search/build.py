@@ -189,7 +189,7 @@ def add_documents(
         for path in adding.glob(f"{VECTORS}.*"):  # the record of the finished job
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         if existing is None:
-            home = loaded[0].folder
+            home, name = loaded[0].folder, loaded[0].name
             if home is not None and (prompts := unused_prompts(home)):
                 quoted = " and ".join(map(repr, prompts))
                 yield Note(
@@ -197,7 +197,7 @@ def add_documents(
                     "search with sentence-transformers puts before them; put them before your texts for its results"
                 )
             model = ModelRecord(
-                _stored_name(loaded[0]),
+                os.path.abspath(name) if os.path.isdir(name) else name,  # does not depend on the current folder
                 weights_digest(loaded[0]),
                 result.layers,
                 result.pooling,
@@ -213,11 +213,6 @@ def add_documents(
     if result.cut:
         yield Note(message=f"{result.cut:,} of {count:,} texts had more than {result.max_length} tokens and were cut")
     return count
-
-
-def _stored_name(model: LoadedModel) -> str:
-    """The name by which the model is found again; a folder's path does not depend on the current folder."""
-    return os.path.abspath(model.name) if os.path.isdir(model.name) else model.name
 
 
 def _write_new_documents(

@@ -264,14 +264,11 @@ def characteristic_words(clusters: Sequence[Sequence[Sequence[str]]], num_words:
         weights = {
             word: math.sqrt(count / one.total()) * math.log(1 + mean / frequency[word])
             for word, count in one.items()
-            if count / one.total() > elsewhere * (frequency[word] - count) and not _is_stop_word(word)
+            if count / one.total() > elsewhere * (frequency[word] - count)
+            and not (word.isdigit() or (len(word) == 1 and word.isascii()) or word in STOP_WORDS)
         }
         texts = Counter(word for text in cluster for word in set(text))
         words = sorted(weights, key=lambda word: -weights[word])
         shared = [word for word in words if texts[word] > 1][:num_words]
         found.append(shared if len(shared) >= MIN_WORDS else sorted(words, key=lambda w: texts[w] < 2)[:MIN_WORDS])
     return found
-
-
-def _is_stop_word(word: str) -> bool:
-    return word.isdigit() or (len(word) == 1 and word.isascii()) or word in STOP_WORDS
