@@ -169,8 +169,10 @@ class Job(Generic[R]):
             raise InputError("--engine ray needs a model that is read from a folder; save it, and name the folder")
         task: ShardTask | None
         compute, task = self.compute, None if files is None else partial(self.load, files)
-        shards: ShardFolder | PartFolder = ShardFolder(output, record)
-        if is_part_folder(output):
+        shards: ShardFolder | PartFolder
+        if not is_part_folder(output):
+            shards = ShardFolder(output, record)
+        else:
             shards = PartFolder(storage.normalize(output), record)
             part_task = PartTask(shards.output, shards.job_hash, tuple(self.totals), self.write, task)
             compute, task = part_task.writing(self.compute), None if task is None else part_task

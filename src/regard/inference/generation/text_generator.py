@@ -7,7 +7,7 @@ half a character, and nothing after a stop string.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -136,6 +136,7 @@ class TextGenerator:
         return [begin]
 
 
+@dataclass(eq=False)
 class GenerationStream:
     """Texts being generated: iterate for pieces (index of the text, new text); `texts` holds the texts so far.
 
@@ -143,51 +144,48 @@ class GenerationStream:
     and does not change the texts; so does a `prompt_cache`, which a single text uses.
     """
 
-    def __init__(
-        self,
-        generator: TextGenerator,
-        prompt: EncodedPrompt,
-        *,
-        sampling: Sampling | None,
-        num_return_sequences: int = 1,
-        seed: int = 0,
-        stop_strings: Sequence[str] = (),
-        trace: Trace | None = None,
-        assistant: CausalDecoder | None = None,
-        prompt_cache: PromptCache | None = None,
-    ) -> None:
-        self.texts = [GeneratedText() for _ in range(num_return_sequences)]
-        self._generator, self._prompt, self._stop_strings = generator, prompt, stop_strings
-        self._sampling, self._seed, self._trace, self._assistant = sampling, seed, trace, assistant
-        self._prompt_cache = prompt_cache if num_return_sequences == 1 else None
+    generator: TextGenerator
+    prompt: EncodedPrompt
+    _: KW_ONLY
+    sampling: Sampling | None
+    num_return_sequences: int = 1
+    seed: int = 0
+    stop_strings: Sequence[str] = ()
+    trace: Trace | None = None
+    assistant: CausalDecoder | None = None
+    prompt_cache: PromptCache | None = None
+
+    def __post_init__(self) -> None:
+        self.texts = [GeneratedText() for _ in range(self.num_return_sequences)]
+        self._cache = self.prompt_cache if self.num_return_sequences == 1 else None
         self._state: object = None
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        batch = BATCH if self._assistant is None else 1
+        batch = BATCH if self.assistant is None else 1
         for first in range(0, len(self.texts), batch):
             yield from self._batch(range(first, min(first + batch, len(self.texts))))
-        if self._prompt_cache is not None:
-            read = [*self._prompt.ids, *self.texts[0].tokens[:-1]]
-            self._prompt_cache.keep(self._generator.model, read, self._state)
+        if self._cache is not None:
+            read = [*self.prompt.ids, *self.texts[0].tokens[:-1]]
+            self._cache.keep(self.generator.model, read, self._state)
 
     def _batch(self, rows: Sequence[int]) -> Iterator[tuple[int, str]]:
-        generator, prompt = self._generator, self._prompt
+        generator, prompt = self.generator, self.prompt
         before = prompt.ids if generator.continues else []
-        streams = [TextStream(generator.tokenizer, prompt_ids=before, stop_strings=self._stop_strings) for _ in rows]
+        streams = [TextStream(generator.tokenizer, prompt_ids=before, stop_strings=self.stop_strings) for _ in rows]
         finished: set[int] = set()
         steps = sample(
             generator.decoder,
             torch.tensor([prompt.ids] * len(rows), device=generator.device),
-            sampling=self._sampling,
+            sampling=self.sampling,
             end=generator.end,
             max_new_tokens=prompt.max_new_tokens,
-            seed=self._seed,
+            seed=self.seed,
             rows=rows,
             prompt_ids=[before] * len(rows),
             finished=finished,
-            trace=self._trace,
-            assistant=self._assistant,
-            start=None if self._prompt_cache is None else self._start,
+            trace=self.trace,
+            assistant=self.assistant,
+            start=None if self._cache is None else self._start,
         )
         for tokens in steps:
             for position, token in enumerate(tokens):
@@ -200,15 +198,15 @@ class GenerationStream:
                 yield row, piece
 
     def _start(self, model: Any, ids: Tensor) -> tuple[Tensor, Any]:
-        assert self._prompt_cache is not None
-        logits, self._state = self._prompt_cache.start(model, ids)
+        assert self._cache is not None
+        logits, self._state = self._cache.start(model, ids)
         return logits, self._state
 
     def _take(self, row: int, stream: TextStream, token: int) -> str:
         """Add a token to a text and return the new text that is final."""
         text = self.texts[row]
         text.tokens.append(token)
-        if token in self._generator.ends:
+        if token in self.generator.ends:
             return self._close(row, stream, "end")
         piece = stream.push(token)
         text.text += piece
