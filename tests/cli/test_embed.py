@@ -273,13 +273,13 @@ def test_an_interrupted_run_continues_after_the_finished_shards(
 def test_an_interrupted_run_on_a_pipe_leaves_no_files_and_prints_a_message(
     call: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    def interrupt(self: ShardFolder, number: int, blocks: Any) -> Any:
+    def interrupt(self: ShardFolder, number: int, block: Any) -> None:
         if number == 2:
             signal.raise_signal(signal.SIGINT)
-        return write(self, number, blocks)
+        add(self, number, block)
 
-    write = ShardFolder.write
-    monkeypatch.setattr(ShardFolder, "write", interrupt)
+    add = ShardFolder.add
+    monkeypatch.setattr(ShardFolder, "add", interrupt)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines(*TEXTS))))
     assert call("-", "--shard-size", "1") == 130
     assert "standard input cannot be continued: nothing is kept" in capsys.readouterr().err
