@@ -250,26 +250,21 @@ def _write_new_documents(
 
 
 def temporary_index(
-    source: Any,
-    load: Callable[[str | None], LoadedModel],
-    *,
-    table: TableOptions | None = None,
-    keep: Sequence[str] = (),
-    id_column: str | None = None,
+    source: Any, loaded: LoadedModel, *, table: TableOptions, keep: Sequence[str], id_column: str | None
 ) -> Generator[Event, None, tuple[Index, list[IndexedText]]]:
     """An index that is removed with the last reference to it, and the rows without a text."""
-    temporary = TemporaryDirectory(prefix="regard-index-", ignore_cleanup_errors=True)
-    folder = Path(temporary.name) / "index"
-    loaded: list[LoadedModel] = []
-
-    def load_once(name: str | None) -> LoadedModel:
-        loaded.append(load(name))
-        return loaded[0]
-
-    _, without_text = yield from index_events(source, folder, load_once, table=table, keep=keep, id_column=id_column)
+    folder, temporary = _temporary_folder()
+    _, without_text = yield from index_events(
+        source, folder, lambda _: loaded, table=table, keep=keep, id_column=id_column
+    )
     index = Index(folder, temporary=temporary)
-    index.use_model(loaded[0])
+    index.use_model(loaded)
     return index, without_text
+
+
+def _temporary_folder() -> tuple[Path, TemporaryDirectory[str]]:
+    temporary = TemporaryDirectory(prefix="regard-index-", ignore_cleanup_errors=True)
+    return Path(temporary.name) / "index", temporary
 
 
 def index(
@@ -294,27 +289,29 @@ def index(
     them.
     """
     check_source(source)
-    table = text_table(columns, missing)
-
+    if output is not None and isinstance(source, str | os.PathLike):
+        refuse_output_in_input(output, source)
+    folder, temporary = _temporary_folder() if output is None else (Path(output), None)
     counted: list[CountedModel] = []
 
     def load(name: str | None) -> LoadedModel:
         counted.append(CountedModel(_load(model, device)))
         return counted[0].loaded
 
-    def use_counted(found: Index) -> Index:
-        found.use_counted(counted[0])
-        counted[0].warn(found.model_name)
-        return found
-
-    options: Any = {"table": table, "keep": column_list(keep), "id_column": id}
-    if output is None:
-        found, _ = drain(temporary_index(source, load, **options), on_event)
-        return use_counted(found)
-    if isinstance(source, str | os.PathLike):
-        refuse_output_in_input(output, source)
-    drain(index_events(source, Path(output), load, approximate=approximate, **options), on_event)
-    return use_counted(Index(Path(output)))
+    events = index_events(
+        source,
+        folder,
+        load,
+        table=text_table(columns, missing),
+        keep=column_list(keep),
+        id_column=id,
+        approximate=approximate,
+    )
+    drain(events, on_event)
+    found = Index(folder, temporary=temporary)
+    found.use_counted(counted[0])
+    found.warn()
+    return found
 
 
 def check_source(source: Any) -> None:
