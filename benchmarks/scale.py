@@ -154,25 +154,26 @@ def timed_shards(log: Path, run: Run) -> Iterator[None]:
     """Let workers note when they computed each shard."""
     from regard.inference.embedding import bulk
 
-    task = bulk.EmbedTask
-    bulk.EmbedTask = lambda *arguments: TimedTask(task(*arguments), log)  # type: ignore[assignment,misc]
+    load = bulk._load
+    bulk._load = TimedLoad(log)  # type: ignore[assignment]
     try:
         yield
     finally:
-        bulk.EmbedTask = task  # type: ignore[misc]
+        bulk._load = load
         lines = log.read_text().splitlines() if log.exists() else []
         run.computed = [(int(pid), float(begin), float(end)) for pid, begin, end in map(str.split, lines)]
 
 
 @dataclass(frozen=True)
-class TimedTask:
-    """A task of a bulk job that notes when each shard was computed."""
+class TimedLoad:
+    """What embeds shards in a worker, and notes when each was computed."""
 
-    task: Any
     log: Path
 
-    def load(self, device: Any) -> Any:
-        compute = self.task.load(device)
+    def __call__(self, *arguments: Any) -> Any:
+        from regard.inference.embedding import bulk
+
+        compute = bulk._load(*arguments)  # of the worker, where it is not replaced
 
         def timed(rows: Iterator[Any]) -> Iterator[Any]:
             begin = time.time()

@@ -19,9 +19,8 @@ import torch
 
 from benchmarks.line_chart import Points, line_chart
 from benchmarks.timing import best_times, describe_machine, save_results
-from regard.engine.batches import packed_batches, to_device
+from regard.engine.batches import packed_batches, run_batches, to_device
 from regard.engine.precision import inference_copy, supports_int8
-from regard.engine.runner import run_batches
 from regard.inference.embedding.engine import load_engine, pool
 from regard.models import Bert, BertConfig
 from regard.text import TokenIds

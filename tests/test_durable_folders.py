@@ -29,17 +29,18 @@ import pytest
 import torch
 
 from regard.checkpoints.files import read_tensors, write_folder
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.corpus import build_corpus, train_tokenizer
 from regard.errors import InputError, RegardError
 from regard.events import Progress, drain
 from regard.files.disk import COMMITTED, REMOVALS, TEMPORARY, atomic_write, finish_save, replace_folder
 from regard.files.durable_folder import RECORD, lock_folder
-from regard.inference.bulk.job import DamageNote, run_job, run_job_in_parts, scan_rows
+from regard.inference.bulk.job import DamageNote, Job, scan_rows
 from regard.inference.bulk.shards import Block, Reader
 from regard.inference.load_model import load_model
-from regard.inference.search import index as index_module
+from regard.inference.search import build as index_module
+from regard.inference.search.build import add_documents
 from regard.inference.search.documents import IndexedText
-from regard.inference.search.index import add_documents
 from regard.inference.search.index_folder import durable_folder
 from regard.text import Tokenizer
 from regard.training.checkpoint import Checkpoints
@@ -104,8 +105,8 @@ def _bulk(in_parts: bool) -> Callable[[Path, int | None, bool, bool, Report], ob
             iter(range(ROWS)), name="rows", again=lambda: iter(range(ROWS)), rereadable=True, spool=io.StringIO()
         )
         scale = 2 if other else 1
-        settings = {"scale": scale}
-        record = {"format": 3, "continuable": True, "input": rows.digest, "model": "m", "settings": settings}
+        model = LoadedModel("m", torch.nn.Linear(1, 1, bias=False), None)
+        model.model.weight.data.zero_()
 
         def compute(shard: Iterator[int]) -> Iterator[Block | int]:
             for number in shard:
@@ -113,22 +114,27 @@ def _bulk(in_parts: bool) -> Callable[[Path, int | None, bool, bool, Report], ob
                     raise Stop
                 yield {"lines": np.array([number]), "vectors": np.full((1, 40), scale * number, dtype=np.float32)}
 
-        options: Any = {"stage": "", "shard_size": 2, "restart": restart}
-        if in_parts:
-            events: Any = run_job_in_parts(rows, str(path / "parts"), record, compute, _write_part, **options)
-        else:
-            events = run_job(rows, path / "out.npy", record, compute, _write_vectors, **options)
+        job = Job(
+            inputs=rows,
+            model=model,
+            settings={"scale": scale},
+            compute=compute,
+            load=lambda files, device: pytest.fail("the model is in memory"),
+            write=_write_vectors,
+            stage="",
+            shard_size=2,
+        )
+        events = job.run(path / ("parts" if in_parts else "out.npy"), restart=restart)
         drain(events, lambda event: report(event.message) if isinstance(event, DamageNote) else None)
 
     return run
 
 
-def _write_vectors(path: Path, blocks: Reader) -> None:
-    np.save(path, np.concatenate([block["vectors"] for block in blocks("vectors")]))
-
-
-def _write_part(path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes]) -> None:
+def _write_vectors(path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes] | None = None) -> None:
     values = np.concatenate([block["vectors"] for block in blocks("vectors")])
+    if metadata is None:
+        np.save(path, values)
+        return
     table = pyarrow.table({"vector": list(values)}).replace_schema_metadata(dict(metadata))
     pq.write_table(table, path, write_page_checksum=True)
 

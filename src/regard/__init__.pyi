@@ -24,7 +24,7 @@ from regard.render.widget import widget as widget
 from regard.inference.benchmark import BenchmarkResult
 from regard.inference.embedding.bulk import EmbedResult
 from regard.inference.embedding.cost import EmbedCost
-from regard.inference.export.result import ExportResult
+from regard.inference.export import ExportResult
 from regard.inference.likelihood import LineScores
 from regard.inference.likelihood import Perplexity
 from regard.inference.masked_lm import FillResult

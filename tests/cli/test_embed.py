@@ -27,7 +27,7 @@ import regard
 from regard import Embedder
 from regard.cli.app import run
 from regard.errors import InputError
-from regard.inference.bulk.shards import ShardFolder, locked_shard_folder
+from regard.inference.bulk.shards import ShardFolder
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
@@ -205,13 +205,13 @@ import sys
 from regard.cli.app import run
 from regard.inference.bulk.shards import ShardFolder
 
-write = ShardFolder.write
+finish = ShardFolder.finish
 
-def telling(self, number, blocks):
-    yield from write(self, number, blocks)
+def telling(self, number):
+    finish(self, number)
     print(number, flush=True)
 
-ShardFolder.write = telling
+ShardFolder.finish = telling
 sys.exit(run(sys.argv[1:]))
 """
 
@@ -255,9 +255,9 @@ def test_an_interrupted_run_continues_after_the_finished_shards(
     assert call("in.txt", "--shard-size", "10", "--layers", "-2") == 2
     assert "layers was '-1' and is '-2'" in capsys.readouterr().err
     written: list[int] = []
-    write = ShardFolder.write
+    finish = ShardFolder.finish
     with monkeypatch.context() as patch:
-        patch.setattr(ShardFolder, "write", lambda self, n, blocks: (written.append(n), write(self, n, blocks))[1])
+        patch.setattr(ShardFolder, "finish", lambda self, n: (written.append(n), finish(self, n)))
         assert call("in.txt", "--shard-size", "10", "--json") == 0
     assert written == sorted(set(range(60)) - finished_shards)
     captured = capsys.readouterr()
@@ -273,13 +273,13 @@ def test_an_interrupted_run_continues_after_the_finished_shards(
 def test_an_interrupted_run_on_a_pipe_leaves_no_files_and_prints_a_message(
     call: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    def interrupt(self: ShardFolder, number: int, blocks: Any) -> Any:
+    def interrupt(self: ShardFolder, number: int, block: Any) -> None:
         if number == 2:
             signal.raise_signal(signal.SIGINT)
-        return write(self, number, blocks)
+        add(self, number, block)
 
-    write = ShardFolder.write
-    monkeypatch.setattr(ShardFolder, "write", interrupt)
+    add = ShardFolder.add
+    monkeypatch.setattr(ShardFolder, "add", interrupt)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines(*TEXTS))))
     assert call("-", "--shard-size", "1") == 130
     assert "standard input cannot be continued: nothing is kept" in capsys.readouterr().err
@@ -289,7 +289,7 @@ def test_an_interrupted_run_on_a_pipe_leaves_no_files_and_prints_a_message(
 def test_two_runs_cannot_write_one_output(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
     record = {"format": 1, "continuable": True, "input": "", "model": "", "settings": {}}
     (tmp_path / "in.txt").write_bytes(lines(*TEXTS))
-    with locked_shard_folder(tmp_path / "out.npy.partial", record):
+    with ShardFolder(tmp_path / "out.npy", record).locked():
         assert call("in.txt") == 2
     assert f"out.npy.partial is in use by process {os.getpid()}, which writes to it" in capsys.readouterr().err
 

@@ -20,6 +20,7 @@ import torch
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.cli.app import run
+from regard.events import drain
 from regard.generation_config import GenerationConfig
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.sampling import Sampling
@@ -105,7 +106,7 @@ def test_several_texts(call: Call, t5: Path, capsys: Captured) -> None:
 def test_beam_search(call: Call, t5: Path, capsys: Captured) -> None:
     writer = TextGenerator(*regard.load(t5))
     beam = Beam(num_beams=4, num_return_sequences=2, length_penalty=0.5, early_stopping=True)
-    expected = writer.beam_search(writer.encode_prompt("the film", max_new_tokens=6), beam=beam)
+    expected = drain(writer.search_steps(writer.encode_prompt("the film", max_new_tokens=6), beam=beam))
     arguments = [
         "--num-beams",
         "4",

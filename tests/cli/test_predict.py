@@ -168,13 +168,13 @@ import sys
 from regard.cli.app import run
 from regard.inference.bulk.shards import ShardFolder
 
-write = ShardFolder.write
+finish = ShardFolder.finish
 
-def telling(self, number, blocks):
-    yield from write(self, number, blocks)
+def telling(self, number):
+    finish(self, number)
     print(number, flush=True)
 
-ShardFolder.write = telling
+ShardFolder.finish = telling
 sys.exit(run(sys.argv[1:]))
 """
 
@@ -221,7 +221,7 @@ def test_an_interrupted_run_continues(
 def test_another_job_does_not_continue_unfinished_work(call: Call, tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "in.csv").write_text("id,text\n1,a film\n2,bad\n", encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.inference.prediction.outputs.write", lambda *_, **__: 1 // 0)
+        patch.setattr("regard.inference.prediction.WritePredictions.__call__", lambda *_: 1 // 0)
         assert call("model", "in.csv", "--output", "out.csv") == 1
     assert (tmp_path / "out.csv.partial").is_dir()
     assert call("model", "in.csv", "--output", "out.csv", "--keep", "id") == 2

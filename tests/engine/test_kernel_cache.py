@@ -7,7 +7,7 @@ import os
 import pytest
 
 from regard import cli
-from regard.engine.kernel_cache import CAPACITY, VARIABLES
+from regard.engine.memory import CAPACITY, VARIABLES
 
 
 def test_the_program_limits_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

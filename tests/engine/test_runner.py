@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from regard.data.prefetch import prefetch, prefetch_map
+from regard.engine.batches import responsive_threads, run_batches
 from regard.engine.graphs import GraphedForward
-from regard.engine.runner import responsive_threads, run_batches
 from regard.text import TokenIds
 
 CPU = torch.device("cpu")

@@ -16,6 +16,7 @@ import torch
 import regard
 from regard import models
 from regard.checkpoints import file_format, formats
+from regard.events import drain
 from regard.inference.causal_lm import CausalScorer, ScoredIds
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.sampling import Sampling
@@ -187,7 +188,7 @@ def test_new_family_generates_scores_embeds_and_records_attention(model: Any, to
     prompt = generator.encode_prompt("the film", max_new_tokens=5)
     stream = GenerationStream(generator, prompt, sampling=Sampling(temperature=0.7))
     list(stream)
-    assert stream.texts[0].tokens and generator.beam_search(prompt, beam=Beam(num_beams=2))
+    assert stream.texts[0].tokens and drain(generator.search_steps(prompt, beam=Beam(num_beams=2)))
     with torch.inference_mode():
         (score,) = CausalScorer.of(model, tokenizer, doing="scoring").score([ScoredIds([1, 2, 3], 1)])
     assert score.log_probability < 0

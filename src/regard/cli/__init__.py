@@ -20,7 +20,7 @@ def main() -> NoReturn:
         sys.exit(130)
     with exiting():
         from regard.cli.app import run
-        from regard.engine.kernel_cache import limit_kernel_cache
+        from regard.engine.memory import limit_kernel_cache
 
         limit_kernel_cache()
         sys.exit(run(sys.argv[1:]))

@@ -1,8 +1,12 @@
-"""What glibc keeps for the next tensors and what it returns to the system; other C libraries are left as they are."""
+"""What glibc keeps for the next tensors and what it returns to the system; other C libraries are left as they are.
+
+And a limit for the compiled kernels that oneDNN keeps.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 from functools import cache
@@ -11,6 +15,8 @@ from typing import Any
 INTERVAL_SECONDS = 0.25  # trimming takes up to a millisecond
 KEPT_BYTES = 1 << 28
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # parameters of glibc's mallopt
+CAPACITY = 16  # kernels: those of the last four sizes of batches
+VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")  # oneDNN's own cache, and that of PyTorch
 
 
 @cache
@@ -48,6 +54,16 @@ class MemoryTrimmer:
                 self._last = time.monotonic()
         finally:
             self._lock.release()
+
+
+def limit_kernel_cache() -> None:
+    """Limit the cache in this process and those that it starts; variables that are set stay.
+
+    oneDNN compiles its kernels for a number of rows and keeps 1,024 of them, of half a megabyte each. Compiling one
+    again takes about 0.2 ms. Must be called before the first product of torch, so only programs of Regard call it.
+    """
+    for name in VARIABLES:
+        os.environ.setdefault(name, str(CAPACITY))
 
 
 def _set(parameter: int, value: int) -> bool:

@@ -16,7 +16,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 from weakref import WeakKeyDictionary
 
 import torch
@@ -29,30 +29,27 @@ from regard.models.family import can, describe_model, family_of
 from regard.nn.embedding import PatchEmbedding
 from regard.nn.layer import layers_of
 
-if TYPE_CHECKING:
+M = TypeVar("M", bound=nn.Module)
+
+try:
     from regard.nn.fast.inference_layers import optimize_for_inference as optimize_for_inference
     from regard.nn.fast.int8_weights import has_int8_weights, quantize_weights
     from regard.nn.fast.int8_weights import supports_int8 as supports_int8
-else:
-    try:
-        from regard.nn.fast.inference_layers import optimize_for_inference
-        from regard.nn.fast.int8_weights import has_int8_weights, quantize_weights, supports_int8
-    except ImportError:  # the folder of kernels is optional
+except ImportError:  # the folder of kernels is optional
 
-        def optimize_for_inference(model, precision):
-            return model
+    def optimize_for_inference(model: M, precision: str) -> M:
+        return model
 
-        def supports_int8():
-            return False
+    def supports_int8() -> bool:  # type: ignore[misc]
+        return False
 
-        def has_int8_weights(model):
-            return False
+    def has_int8_weights(model: nn.Module) -> bool:
+        return False
 
-        def quantize_weights(model):
-            return model
+    def quantize_weights(model: M) -> M:
+        return model
 
 
-M = TypeVar("M", bound=nn.Module)
 MIN_COSINE = 0.98  # of precision auto to float32, on a sample
 SAMPLED_PARAMETERS = 8
 SPEEDS = ("fp32", "int8")  # precisions that are compared on a CPU

@@ -309,15 +309,16 @@ def score_lines(
     model: nn.Module, tokenizer: Tokenizer | None, lines: Iterable[str], *, at_once: int = AT_ONCE
 ) -> Iterator[LineScore]:
     """Score each line by itself, in order; memory does not grow with their number. The end of a line is not scored."""
-    score: Callable[[Sequence[str]], list[Score]]
+    score: Callable[[Sequence[str]], Iterable[Score]]
     if can(model, "text-encoder"):
-        score = partial(_score_masked, MaskedLM.from_model(model, tokenizer, purpose="pseudo-log-likelihood"))
+        masked_lm = MaskedLM.from_model(model, tokenizer, purpose="pseudo-log-likelihood")
+        score = partial(map, partial(_score_masked, masked_lm))
     else:
         score = partial(_score_causal, CausalScorer.of(model, tokenizer, doing="scoring"))
     number, source = 0, iter(lines)
     while block := list(islice(source, at_once)):
         with evaluation_mode(model):
-            scores = score(block)
+            scores = list(score(block))
         for log_probability, tokens, unscored, long in scores:
             number += 1
             mean = log_probability / tokens if tokens else None
@@ -345,12 +346,8 @@ def _score_causal(scorer: CausalScorer, lines: Sequence[str]) -> list[Score]:
     ]
 
 
-def _score_masked(masked_lm: MaskedLM, lines: Sequence[str]) -> list[Score]:
+def _score_masked(masked_lm: MaskedLM, line: str) -> Score:
     """Each token is masked in the middle of its own window."""
-    return [_score_masked_line(masked_lm, line) for line in lines]
-
-
-def _score_masked_line(masked_lm: MaskedLM, line: str) -> Score:
     before, body, after = parts = split_special_tokens(masked_lm.tokenizer.encode(line))
     if not body:
         return 0.0, 0, 0, False

@@ -50,12 +50,8 @@ class FusedProjection(nn.Linear):
             raise ValueError(
                 "FusedProjection supports self-attention only; use SeparateProjections to attend to a memory"
             )
-        query, key, value = torch.split(self.fused(x), list(self.sizes), dim=-1)
+        query, key, value = torch.split(super().forward(x), list(self.sizes), dim=-1)
         return query, key, value
-
-    def fused(self, x: Tensor) -> Tensor:
-        """Return queries, keys and values in one tensor."""
-        return super().forward(x)
 
 
 class AdditiveScore(nn.Module):

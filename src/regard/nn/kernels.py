@@ -5,7 +5,7 @@ Everything works without `nn/fast`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import Any, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -13,26 +13,17 @@ from torch import Tensor
 
 from regard.nn.masks import Packed, Padded, attention_mask
 
-if TYPE_CHECKING:
+try:
     from regard.nn.fast.fused_kernels import fused_add_norm as fused_add_norm
     from regard.nn.fast.fused_kernels import fused_linear_gelu as fused_linear_gelu
     from regard.nn.fast.fused_kernels import fused_mean_pool as fused_mean_pool
     from regard.nn.fast.fused_kernels import fused_packed_attention as fused_packed_attention
-else:
-    try:
-        from regard.nn.fast.fused_kernels import (
-            fused_add_norm,
-            fused_linear_gelu,
-            fused_mean_pool,
-            fused_packed_attention,
-        )
-    except ImportError:
+except ImportError:
 
-        def _does_not_apply(*arguments: object, **options: object) -> Tensor | None:
-            return None
+    def _does_not_apply(*arguments: Any, **options: Any) -> Tensor | None:
+        return None
 
-        fused_add_norm = fused_linear_gelu = fused_mean_pool = _does_not_apply
-        fused_packed_attention = _does_not_apply
+    fused_add_norm = fused_linear_gelu = fused_mean_pool = fused_packed_attention = _does_not_apply
 
 HALF = (torch.bfloat16, torch.float16)
 

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from regard.data.batch import Batch, Indices, collate, group_by_token_budget
 from regard.device import autocast_dtype
-from regard.engine.batches import filler_lengths
+from regard.engine.batches import filler_lengths, run_batches
 from regard.engine.precision import PrecisionChoice, compare_precisions, inference_copy, resolve_precision
-from regard.engine.runner import run_batches
 from regard.engine.tuning import cpu_settings
 from regard.errors import InputError
 from regard.models.family import Family, can, describe_model, family_of

@@ -10,7 +10,7 @@ from regard.events import Event
 from regard.verbs.base import ModelName, Models, Request, argument, option, verb
 
 if TYPE_CHECKING:
-    from regard.inference.export.result import ExportResult
+    from regard.inference.export import ExportResult
 
 
 class ExportRequest(Request):
@@ -32,7 +32,7 @@ class ExportRequest(Request):
     )
 
 
-@verb(ExportRequest, result="regard.inference.export.result:ExportResult", http=False)
+@verb(ExportRequest, result="regard.inference.export:ExportResult", http=False)
 def export(request: ExportRequest, models: Models) -> Generator[Event, None, ExportResult]:
     """Export an encoder (BERT, RoBERTa, DistilBERT), or a model fine-tuned from one, for other programs.
 
@@ -49,7 +49,7 @@ def export(request: ExportRequest, models: Models) -> Generator[Event, None, Exp
 
     Example: regard export my-task --format onnx --output my-task-onnx
     """
-    from regard.inference.export.export import export
+    from regard.inference.export import export
 
     options = request.model_dump(include={"format", "pooling", "normalize", "max_length"})
     with models.use(request.model) as loaded:

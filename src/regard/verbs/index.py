@@ -56,7 +56,7 @@ def index(request: IndexRequest, models: Models) -> Generator[Event, None, Index
     """
     from regard.inference.search.approximate import require_faiss
     from regard.inference.search.build import index_events
-    from regard.inference.search.index import EmbeddingSettings, open_index
+    from regard.inference.search.index import open_index
     from regard.inference.search.results import IndexResult
 
     if request.approximate:
@@ -79,7 +79,7 @@ def index(request: IndexRequest, models: Models) -> Generator[Event, None, Index
                 keep=request.keep,
                 id_column=request.id,
                 append=request.append,
-                settings=EmbeddingSettings(pooling=request.pooling, max_length=request.max_length, long=request.long),
+                settings=request.model_dump(include={"pooling", "max_length", "long"}),
                 approximate=request.approximate,
                 restart=request.restart,
             )

@@ -120,7 +120,8 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
     """
     from regard.files.output_file import replace_output
     from regard.inference.bulk.job import how_to_continue
-    from regard.inference.prediction.bulk import check, predict_file
+    from regard.inference.bulk.parts import check_output
+    from regard.inference.prediction import SUFFIXES, predict_file
     from regard.interpret.attribution.predictions import evidence_events
     from regard.render.bundle import check_built
     from regard.tasks.fine_tuned_model import describe_compute, fine_tuned_of, require_fine_tuned
@@ -130,7 +131,7 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
     with ExitStack() as stack:
         page = None
         if request.output is not None:  # what cannot be written is an error before the work
-            check(request.output, force=request.force)
+            check_output(request.output, SUFFIXES, force=request.force)
         if request.page is not None:
             check_built()
             page = stack.enter_context(replace_output(request.page, force=request.force))

@@ -154,6 +154,6 @@ def open_source(
         found: tuple[Index, list[IndexedText]] = loaded.cache[key]
     else:
         found = yield from temporary_index(
-            request.source, lambda _: loaded, table=table_options(request), keep=request.keep, id_column=request.id
+            request.source, loaded, table=table_options(request), keep=request.keep, id_column=request.id
         )
     return found if key is None else loaded.cached(key, lambda: found)

@@ -91,10 +91,14 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
     from regard.data.files import read_all_lines
     from regard.files.output_file import replace_output
     from regard.inference.generation.beam_search import Beam
-    from regard.inference.translation.languages import check_target_language, with_languages
     from regard.inference.translation.result import TranslatedText, TranslationResult
     from regard.inference.translation.sentences import CompletenessCount, SourceCount, source_texts
-    from regard.inference.translation.translator import check_has_attention, use_translator
+    from regard.inference.translation.translator import (
+        check_has_attention,
+        check_target_language,
+        use_translator,
+        with_languages,
+    )
 
     for name, known in (("alignments", (".json", ".txt")), ("trace", (".json", ".html"))):
         _check_suffix(name, getattr(request, name), known)

@@ -20,7 +20,7 @@ class Scripted:
     def __init__(self, failure: str = "") -> None:
         self.failure = failure
 
-    def load(self, device: torch.device) -> Any:
+    def __call__(self, device: torch.device) -> Any:
         if self.failure:
             raise InputError(self.failure)
         return scripted_blocks

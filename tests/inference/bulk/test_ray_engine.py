@@ -30,7 +30,7 @@ from regard.inference.bulk import ray_engine
 from regard.inference.bulk.job import BulkProgress
 from regard.inference.bulk.ray_engine import RayCluster, ShardWorker, compute_on_ray
 from regard.inference.bulk.workers import WorkerSetup
-from regard.inference.embedding.bulk import EmbedTask
+from regard.inference.embedding import bulk as embedding
 from regard.inference.embedding.engine import EmbeddingEngine
 from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.worker_process import WorkerFailure
@@ -127,7 +127,7 @@ def test_workers_write_parts_to_an_object_store(
     object_store.put({"in/a.txt": "\n".join(TEXTS[:31]).encode(), "in/b.txt": "\n".join(TEXTS[31:]).encode()})
     task = EnvironmentTask(object_store.server.environment())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.inference.embedding.bulk.EmbedTask", task.around)
+        patch.setattr("regard.inference.embedding.bulk._load", task)
         source, output = f"{object_store.address}/in", f"{object_store.address}/out"
         result = embed_file(source, output, cluster=CPUS, **options)
     assert result.rows == 60
@@ -142,17 +142,14 @@ def test_workers_write_parts_to_an_object_store(
 
 
 class EnvironmentTask:
-    """Wraps tasks so that workers, which run already, get the variables of an object store."""
+    """Loads a model in workers, which run already, after they got the variables of an object store."""
 
-    def __init__(self, environment: dict[str, str], task: Any = None) -> None:
-        self.environment, self.task = environment, task
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
 
-    def around(self, *arguments: Any) -> EnvironmentTask:
-        return EnvironmentTask(self.environment, EmbedTask(*arguments))
-
-    def load(self, device: Any) -> Any:
+    def __call__(self, *arguments: Any) -> Any:
         os.environ.update(self.environment)
-        return self.task.load(device)
+        return embedding._load(*arguments)
 
 
 def compute(shards: list[list[Any]], task: Any = None, workers: int = 1) -> dict[int, list[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from regard.errors import RegardError
 from regard.files.durable_folder import FolderRecord
-from regard.inference.bulk.shards import Block, locked_shard_folder
+from regard.inference.bulk.shards import Block, ShardFolder
 
 
 def record(*, continuable: bool = True, **settings: object) -> dict[str, Any]:
@@ -29,23 +30,33 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "out.npy.partial"
 
 
+def open_folder(folder: Path, **options: Any) -> AbstractContextManager[ShardFolder]:
+    return ShardFolder(folder.with_suffix(""), record(**options)).locked()
+
+
+def write(partial: ShardFolder, number: int, *numbers: int) -> None:
+    for block in blocks(*numbers):
+        partial.add(number, block)
+    partial.finish(number)
+
+
 class Stop(BaseException):
     """Stands for a crash of the process."""
 
 
 def crash_after(folder: Path, *shards: int, **options: Any) -> None:
-    with pytest.raises(Stop), locked_shard_folder(folder, record(**options)) as partial:
+    with pytest.raises(Stop), open_folder(folder, **options) as partial:
         for shard in shards:
-            list(partial.write(shard, blocks(shard)))
+            write(partial, shard, shard)
         raise Stop
 
 
 def test_shards_survive_and_come_back_in_order(folder: Path) -> None:
     crash_after(folder, 0, 2)
     inode = (folder / "000002.npz").stat().st_ino
-    with locked_shard_folder(folder, record()) as partial:
+    with open_folder(folder) as partial:
         assert partial.finished() == [0, 2]
-        list(partial.write(1, blocks(10, 11)))
+        write(partial, 1, 10, 11)
         assert [block["lines"][0] for block in partial.blocks("lines")] == [0, 10, 11, 2]
         assert (folder / "000002.npz").stat().st_ino == inode
         partial.clear()
@@ -53,16 +64,12 @@ def test_shards_survive_and_come_back_in_order(folder: Path) -> None:
 
 
 def test_a_shard_is_complete_or_missing(folder: Path) -> None:
-    def broken() -> Iterator[Block]:
-        yield from blocks(1)
-        raise Stop
-
-    with locked_shard_folder(folder, record()) as partial:
-        list(partial.write(0, blocks(0)))
-        with pytest.raises(Stop):
-            list(partial.write(1, broken()))
+    with pytest.raises(Stop), open_folder(folder) as partial:
+        write(partial, 0, 0)
+        partial.add(1, next(blocks(1)))
         assert partial.finished() == [0]
-        assert sorted(os.listdir(folder)) == ["000000.npz", "lock", "regard.json"]
+        raise Stop
+    assert sorted(os.listdir(folder)) == ["000000.npz", "regard.json"]
 
 
 def test_no_folder_remains_if_no_shard_was_finished(folder: Path) -> None:
@@ -78,7 +85,7 @@ def test_work_that_cannot_be_resumed_is_deleted(folder: Path) -> None:
 def test_leftovers_of_a_killed_process_reading_a_pipe_are_deleted(folder: Path) -> None:
     crash_after(folder, 0)
     FolderRecord("unfinished bulk job", ("#.npz",), identity=record(continuable=False)).write(folder)
-    with locked_shard_folder(folder, record(layers="-2")) as partial:
+    with open_folder(folder, layers="-2") as partial:
         assert partial.finished() == []
 
 
@@ -89,5 +96,5 @@ def test_a_damaged_shard_is_reported(folder: Path) -> None:
     content[content.index(b"NUMPY") + 130] ^= 1
     shard.write_bytes(content)
     message = r"000000\.npz is damaged .*; delete this file and run the same command"
-    with locked_shard_folder(folder, record()) as partial, pytest.raises(RegardError, match=message):
+    with open_folder(folder) as partial, pytest.raises(RegardError, match=message):
         list(partial.blocks("lines", "vectors"))

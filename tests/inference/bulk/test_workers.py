@@ -20,12 +20,12 @@ from regard import worker_process
 from regard.device import all_devices
 from regard.errors import InputError, RegardError
 from regard.events import drain
+from regard.inference import prediction
 from regard.inference.bulk.job import BulkProgress
 from regard.inference.bulk.workers import compute_in_workers
 from regard.inference.embedding import bulk as embedding
 from regard.inference.embedding.engine import EmbeddingEngine
 from regard.inference.load_model import load_model
-from regard.inference.prediction import bulk as prediction
 from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.tasks.prediction.inputs import open_input
 from regard.verbs.python import LocalModels
@@ -205,21 +205,21 @@ import torch
 import regard.device
 from regard.cli.app import run
 from regard import worker_process
-from regard.inference.bulk.shards import OpenShard
+from regard.inference.bulk.shards import ShardFolder
 
-start, finish = worker_process.start_process, OpenShard.finish
+start, finish = worker_process.start_process, ShardFolder.finish
 
 def start_process(*arguments, **named):
     process = start(*arguments, **named)
     print(process.pid, flush=True)
     return process
 
-def report(self):
-    finish(self)
+def report(self, number):
+    finish(self, number)
     print("finished", flush=True)
 
 regard.device.all_devices = lambda name: [torch.device("cpu")] * 2
-worker_process.start_process, OpenShard.finish = start_process, report
+worker_process.start_process, ShardFolder.finish = start_process, report
 sys.exit(run(sys.argv[1:]))
 """
 

@@ -211,16 +211,14 @@ class Crash(BaseException):
 
 def crash_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the job stop in the middle of a shard."""
-    write = ShardFolder.write
+    add = ShardFolder.add
 
-    def stopping(self: ShardFolder, shard: int, blocks: Any) -> Any:
-        def stop() -> Any:
-            yield next(blocks)
+    def stopping(self: ShardFolder, shard: int, block: Any) -> None:
+        add(self, shard, block)
+        if shard == number:
             raise Crash
 
-        return write(self, shard, stop() if shard == number else blocks)
-
-    monkeypatch.setattr(ShardFolder, "write", stopping)
+    monkeypatch.setattr(ShardFolder, "add", stopping)
 
 
 def test_resuming_after_a_crash(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ import pytest
 
 from regard.errors import InputError, RegardError
 from regard.files.output_file import replace_output
+from regard.inference.bulk.parts import check_output
 from regard.inference.bulk.shards import Block, pack_json, read_blocks, unpack_json, write_blocks
-from regard.inference.embedding import outputs
+from regard.inference.embedding import bulk as outputs
 
 VECTORS = np.arange(15, dtype=np.float32).reshape(5, 3)
 POOLED = [
@@ -48,7 +50,7 @@ def write(path: Path, blocks: list[Block], *, rows: int = 3) -> None:
     def read(*columns: str) -> Iterator[Block]:
         return ({name: block[name] for name in columns} for block in blocks)
 
-    outputs.write(path, read, rows=rows, width=3, tokens="lengths" in blocks[0])
+    outputs.WriteVectors(3, "lengths" in blocks[0])(path, read, rows)
 
 
 def test_npy(tmp_path: Path) -> None:
@@ -127,7 +129,12 @@ def test_missing_rows_are_detected_and_the_old_file_is_preserved(name: str, tmp_
 
 def test_shards_are_read_block_by_block_and_column_by_column(tmp_path: Path) -> None:
     path = tmp_path / "shard.npz"
-    list(write_blocks(path, TOKENS))
+    writing = write_blocks(path)
+    next(writing)
+    for block in TOKENS:
+        writing.send(block)
+    with suppress(StopIteration):
+        writing.send(None)
     found = list(read_blocks(path, "words", "tokens"))
     assert [set(block) for block in found] == [{"words", "tokens"}] * 2
     assert [unpack_json(block["tokens"]) for block in found] == [["h\u00e9", "##\ud800"], ["[CLS]", "a\0", "[SEP]"]]
@@ -148,7 +155,7 @@ def test_invalid_outputs(name: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "folder.npy").mkdir()
     (tmp_path / "taken").touch()
     with pytest.raises(InputError, match=message):
-        outputs.check(tmp_path / name)
+        check_output(tmp_path / name, outputs.SUFFIXES)
 
 
 def test_token_vectors_need_a_suitable_format(tmp_path: Path) -> None:
@@ -159,6 +166,6 @@ def test_token_vectors_need_a_suitable_format(tmp_path: Path) -> None:
 
 def test_without_pyarrow_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    outputs.check(tmp_path / "out.npy")
+    check_output(tmp_path / "out.npy", outputs.SUFFIXES)
     with pytest.raises(InputError, match=r"pip install 'regard\[data\]'"):
-        outputs.check(tmp_path / "out.parquet")
+        check_output(tmp_path / "out.parquet", outputs.SUFFIXES)

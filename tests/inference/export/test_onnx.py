@@ -19,8 +19,8 @@ from torch import nn
 import regard
 from regard.cli.app import run
 from regard.errors import InputError, RegardError
-from regard.inference.export import export as module
-from regard.inference.export.result import ExportResult
+from regard.inference import export as module
+from regard.inference.export import ExportResult
 from regard.tasks.encoder_with_head import compute_logits
 from regard.tasks.fine_tuned_model import FineTunedModel
 from tests.conftest import missing

@@ -9,6 +9,7 @@ import torch
 
 import regard
 from regard.errors import InputError
+from regard.events import drain
 from regard.inference.generation.beam_search import Beam, beam_search, greedy_search
 from regard.inference.generation.sampling import Sampling
 from regard.inference.generation.text_generator import GenerationStream, TextGenerator
@@ -72,7 +73,7 @@ def test_samples_do_not_depend_on_their_number(writer: TextGenerator) -> None:
 def test_beam_search_returns_several_texts(writer: TextGenerator) -> None:
     prompt, beam = writer.encode_prompt("the film", max_new_tokens=6), Beam(num_beams=4, num_return_sequences=3)
     (expected,) = beam_search(writer.decoder, torch.tensor([prompt.ids]), beam=beam, end=writer.end, max_new_tokens=6)
-    found = writer.beam_search(prompt, beam=beam)
+    found = drain(writer.search_steps(prompt, beam=beam))
     assert [tuple(one.tokens) for one in found] == [one.ids for one in expected]
     assert [(one.score, one.log_probability) for one in found] == [(h.score, h.log_probability) for h in expected]
     assert [one.reason for one in found] == ["end" if one.finished else "length" for one in expected]
@@ -98,9 +99,9 @@ def test_a_stop_string_ends_a_text(t5: TextGenerator) -> None:
 
 def test_a_stop_string_cuts_a_beams_texts(t5: TextGenerator) -> None:
     prompt = t5.encode_prompt("the film", max_new_tokens=6)
-    (free,) = t5.beam_search(prompt, beam=Beam(num_beams=3))
+    (free,) = drain(t5.search_steps(prompt, beam=Beam(num_beams=3)))
     letter = free.text.strip()[1]
-    (cut,) = t5.beam_search(prompt, beam=Beam(num_beams=3), stop_strings=[letter])
+    (cut,) = drain(t5.search_steps(prompt, beam=Beam(num_beams=3), stop_strings=[letter]))
     assert cut.text == free.text[: free.text.index(letter)] and cut.reason == "stop"
 
 

@@ -16,8 +16,8 @@ import pytest
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.data import rows
 from regard.events import drain
-from regard.inference.prediction import bulk
-from regard.inference.prediction.outputs import kind_of_cells
+from regard.inference import prediction as bulk
+from regard.inference.prediction import kind_of_cells
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.prediction.inputs import open_input
 from regard.tasks.prediction.result import PredictResult

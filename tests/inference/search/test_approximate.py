@@ -10,11 +10,12 @@ import pytest
 from regard.errors import InputError, RegardError
 from regard.events import drain
 from regard.inference.load_model import load_model
-from regard.inference.search import approximate, segment
+from regard.inference.search import approximate, index_folder
 from regard.inference.search.approximate import APPROXIMATE, ApproximateIndex, num_cells, write_approximate
+from regard.inference.search.build import add_documents
 from regard.inference.search.documents import IndexedText
 from regard.inference.search.exact import search_exact
-from regard.inference.search.index import Index, add_documents, open_index
+from regard.inference.search.index import Index, open_index
 
 pytest.importorskip("faiss")
 
@@ -50,7 +51,7 @@ def test_the_same_seed_gives_the_same_file(tmp_path: Path) -> None:
 
 @pytest.fixture
 def index(tmp_path: Path, tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
-    monkeypatch.setattr(segment, "MIN_ROWS", 5)
+    monkeypatch.setattr(index_folder, "MIN_ROWS", 5)
     model = load_model(tiny_bert_folder)
     words = ["film", "water", "day", "word", "people", "sound", "side", "number"]
     texts = [f"the {first} and the {second}" for first in words for second in words]

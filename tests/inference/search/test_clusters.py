@@ -15,10 +15,11 @@ from regard.events import drain
 from regard.inference.load_model import load_model
 from regard.inference.search import duplicates
 from regard.inference.search.bm25 import words_of
+from regard.inference.search.build import add_documents
 from regard.inference.search.clusters import characteristic_words, find_clusters, kmeans, silhouette
 from regard.inference.search.documents import IndexedText
 from regard.inference.search.duplicates import connect, find_duplicates
-from regard.inference.search.index import Index, add_documents, open_index
+from regard.inference.search.index import Index, open_index
 
 
 def blobs(clusters: int, rows: int = 400, width: int = 12, spread: float = 0.25, seed: int = 0) -> torch.Tensor:

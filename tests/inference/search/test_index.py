@@ -20,10 +20,11 @@ from regard.errors import InputError, RegardError
 from regard.events import Event, Progress, drain
 from regard.files.json_files import with_checksum
 from regard.inference.load_model import load_model
-from regard.inference.search import index as index_module
+from regard.inference.search import build as index_module
 from regard.inference.search import index_folder
+from regard.inference.search.build import add_documents
 from regard.inference.search.documents import Documents, IndexedText, write_documents
-from regard.inference.search.index import Index, add_documents, open_index
+from regard.inference.search.index import Index, open_index
 from tests.crashes import Crash, die_after
 
 TEXTS = [
@@ -313,7 +314,7 @@ from pathlib import Path
 from regard.events import Event, Progress, drain
 from regard.inference.load_model import load_model
 from regard.inference.search.documents import IndexedText
-from regard.inference.search.index import add_documents
+from regard.inference.search.build import add_documents
 from tests.crashes import kill_after
 
 documents = [IndexedText(0, row, f"the film number {row}") for row in range(6)]

@@ -16,8 +16,13 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation.forced_decoding import force_targets
-from regard.inference.translation.languages import check_target_language, language_codes, with_languages
-from regard.inference.translation.translator import Translator, load_translator
+from regard.inference.translation.translator import (
+    Translator,
+    check_target_language,
+    language_codes,
+    load_translator,
+    with_languages,
+)
 from regard.interpret.attention.recording import record_attention
 from regard.interpret.figure.figure import figure_of
 from regard.interpret.translation import translate_in_steps

@@ -11,7 +11,7 @@ import torch
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
-from regard.events import Progress
+from regard.events import Progress, drain
 from regard.generation_config import GenerationConfig
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.sampling import Sampling
@@ -83,8 +83,10 @@ def test_candidates_have_the_models_probabilities(gpt: Path) -> None:
 def test_a_beam_search_has_its_trace_and_candidates_along_the_best_text(gpt: Path) -> None:
     model, tokenizer = regard.load(gpt)
     generator = TextGenerator(model, tokenizer)
-    expected = generator.beam_search(
-        generator.encode_prompt("the film", max_new_tokens=6), beam=Beam(num_beams=3, num_return_sequences=3)
+    expected = drain(
+        generator.search_steps(
+            generator.encode_prompt("the film", max_new_tokens=6), beam=Beam(num_beams=3, num_return_sequences=3)
+        )
     )
     generated = generate(model, tokenizer, "the film", config=SEARCH)
     assert generated.text == expected[0].text and [token.id for token in generated.tokens] == expected[0].tokens

@@ -47,8 +47,8 @@ def kernel_device() -> Any:
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
-        patch.delitem(sys.modules, "regard.nn.fast.single_row_kernels", raising=False)
-        patch.delattr(fast_package, "single_row_kernels", raising=False)
+        patch.delitem(sys.modules, "regard.nn.fast.triton_kernels", raising=False)
+        patch.delattr(fast_package, "triton_kernels", raising=False)
         # The interpreter runs programs sequentially and slowly.
         patch.setattr(single_row, "BlockSizes", partial(BlockSizes, programs=4))
         if not _interpreter_works():

@@ -13,22 +13,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from regard.errors import InputError
+from regard.errors import InputError, RegardError, suggest
 from regard.files import storage
 from regard.files.durable_folder import DurableFolder
 from regard.files.json_files import json_bytes
-from regard.inference.bulk.outputs import import_pyarrow
-from regard.inference.bulk.shards import Block, Manifest, Reader, differences
+from regard.files.output_file import check_output_file
+from regard.inference.bulk.shards import Block, FinishedShards, Manifest, Reader, WriteRows
 from regard.inference.bulk.workers import Compute, ShardTask
 
 JOB, TOTALS = b"regard.job", b"regard.totals"  # in the metadata of a part
@@ -36,34 +35,58 @@ REQUESTS = 16  # to an object store at a time
 T = TypeVar("T")
 
 
-class WritePart(Protocol):
-    """Writes the blocks of one shard to a Parquet file. It is pickled."""
-
-    def __call__(self, path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes], /) -> None: ...
-
-
 def is_part_folder(output: str | os.PathLike[str]) -> bool:
     """Whether an output is a folder of parts: it is on an object store, or its name has no suffix."""
     return storage.is_remote(output) or not Path(output).suffix
 
 
-def check_folder(output: str | os.PathLike[str]) -> None:
-    """Refuse a folder that could not be written, before anything else is done."""
-    import_pyarrow()
+def check_output(output: Path, suffixes: Collection[str], *, force: bool = False) -> None:
+    """Refuse an output that could not be written, before anything else is done."""
+    in_parts = is_part_folder(output)
+    if in_parts or output.suffix == ".parquet":
+        import_pyarrow()
     if storage.is_remote(output):
         storage.exists(output)  # says which bucket or key is wrong
         return
     path = storage.local_path(output)
-    if path.is_symlink():
+    if not in_parts and path.suffix not in suffixes:
+        raise InputError(
+            f"{path}: the name of the output says its format, and {path.suffix!r} is none; "
+            f"{suggest(path.suffix, suffixes)}"
+        )
+    if in_parts and path.is_symlink():
         raise InputError(f"{path} is a symbolic link, which is not followed; name its target, or remove the link")
-    if path.exists() and not path.is_dir():
+    if in_parts and path.exists() and not path.is_dir():
         raise InputError(
             f"{path}: is a file, expected a folder for Parquet parts; move it, or choose a name with a suffix"
         )
     if not path.parent.is_dir():
         raise InputError(f"{path}: cannot be written: there is no folder {path.parent}; create it first")
-    if not os.access(path if path.is_dir() else path.parent, os.W_OK):
-        raise InputError(f"{path}: cannot be written: you may not write there; choose another folder")
+    if not in_parts:
+        check_output_file(path, force=force)
+    writable = path if in_parts and path.is_dir() else path.parent
+    if not os.access(writable, os.W_OK):
+        raise InputError(f"{path}: cannot be written: you may not write in {writable}; choose another folder")
+
+
+def expect_rows(expected: int, count: int) -> None:
+    """Raise RegardError if the shards do not hold all rows."""
+    if count != expected:
+        raise RegardError(
+            f"the finished shards hold {count} rows where {expected} were expected; start anew with --restart"
+        )
+
+
+def import_pyarrow() -> tuple[Any, Any]:
+    """pyarrow and its module for Parquet."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InputError(
+            "Parquet needs pyarrow, which is not installed: pip install 'regard[data]', or choose another format"
+        ) from error
+    return pyarrow, pyarrow.parquet
 
 
 @dataclass(frozen=True)
@@ -77,27 +100,31 @@ class PartTask:
     folder: str
     job: str
     totals: tuple[str, ...]
-    write: WritePart
+    write: WriteRows
     task: ShardTask | None = None
 
-    def load(self, device: torch.device) -> Compute:
+    def __call__(self, device: torch.device) -> Compute:
         assert self.task is not None
-        compute = self.task.load(device)
-        return lambda shards: self.compute(compute, shards)
+        return self.writing(self.task(device))
 
-    def compute(self, compute: Compute, shards: Iterable[tuple[int, Sequence[Any]]]) -> Iterator[Block | int]:
-        for number, rows in shards:
-            blocks: list[Block] = []
-            for item in compute(iter(rows)):
-                if isinstance(item, int):
-                    yield item
-                else:
-                    blocks.append(item)
-            sums = {name: sum(int(block[name].sum()) for block in blocks) for name in self.totals}
-            metadata = {JOB: self.job.encode(), TOTALS: json.dumps(sums).encode()}
-            with storage.replace_object(_durable(self.folder).part(number)) as path:
-                self.write(path, _reader(blocks), len(rows), metadata)
-            yield {name: np.array([total]) for name, total in sums.items()}
+    def writing(self, compute: Compute) -> Compute:
+        """A function that also writes the part of each shard whose rows are computed."""
+
+        def compute_parts(shards: Iterator[tuple[int, Sequence[Any]]]) -> Iterator[Block | int]:
+            for number, rows in shards:
+                blocks: list[Block] = []
+                for item in compute(iter(rows)):
+                    if isinstance(item, int):
+                        yield item
+                    else:
+                        blocks.append(item)
+                sums = {name: sum(int(block[name].sum()) for block in blocks) for name in self.totals}
+                metadata = {JOB: self.job.encode(), TOTALS: json.dumps(sums).encode()}
+                with storage.replace_object(_durable(self.folder).part(number)) as path:
+                    self.write(path, _reader(blocks), len(rows), metadata)
+                yield {name: np.array([total]) for name, total in sums.items()}
+
+        return compute_parts
 
 
 def _reader(blocks: Sequence[Block]) -> Reader:
@@ -108,20 +135,30 @@ def _durable(folder: str) -> DurableFolder:
     return DurableFolder(folder, kind="bulk job", part="part-#.parquet", published=True)
 
 
-def job_hash(record: Manifest) -> str:
-    return hashlib.sha256(json_bytes(dict(record))).hexdigest()
+class PartFolder(FinishedShards):
+    """The parts of a job in their folder. Whoever computes a part writes it; this object has the totals of each."""
 
-
-class PartFolder:
-    """The parts of the job with this hash in their folder; made by `open_part_folder`."""
-
-    def __init__(self, folder: str, job: str) -> None:
-        self.durable, self.job = _durable(folder), job
+    def __init__(self, folder: str, job: Manifest) -> None:
+        if not job["continuable"]:
+            raise InputError("a folder of parts needs an input that can be read again: use a file, not standard input")
+        super().__init__(_durable(folder), job)
+        self.output, self.job_hash = folder, hashlib.sha256(json_bytes(dict(job))).hexdigest()
         self._totals: dict[int, Block] = {}  # of the finished parts
 
     def finished(self) -> list[int]:
         """The numbers of the finished parts."""
         return sorted(self._totals)
+
+    def add(self, number: int, block: Block) -> None:
+        """Note the totals of a part that has been written."""
+        self._totals[number] = block
+
+    def finish(self, number: int) -> None:
+        """Do nothing: a part appears when it is written."""
+
+    def blocks(self, *columns: str) -> Iterator[Block]:
+        """The totals of every part."""
+        return ({name: self._totals[number][name] for name in columns} for number in self.finished())
 
     def remove_damaged(self, sizes: Mapping[int, int], on_damaged: Callable[[str], None]) -> None:
         """Find the finished parts; delete those that are damaged or of another job, and report each."""
@@ -133,33 +170,22 @@ class PartFolder:
                 on_damaged(found)
                 self.durable.remove_part(number)
 
-    def write(self, number: int, items: Iterable[Block | T]) -> Generator[T, None, None]:
-        """Note that a part has been written; items that are not blocks are yielded to the caller."""
-        for item in items:
-            if isinstance(item, dict):
-                self._totals[number] = item
-            else:
-                yield item
-
-    def blocks(self, *columns: str) -> Iterator[Block]:
-        """The totals of every part."""
-        return ({name: self._totals[number][name] for name in columns} for number in self.finished())
-
     def clear(self) -> None:
-        """Delete the parts and, last, the record."""
         self._totals.clear()
-        self.durable.clear()
+        super().clear()
 
-    def finish(self, totals: Mapping[str, int]) -> None:
-        """Record that all parts are there, with their sizes."""
-        self.durable.finish({"totals": dict(totals), "parts": self._sizes()})
-
-    def read_finished(self, totals: Sequence[str], count: int) -> dict[str, int] | None:
+    def read_output(
+        self, totals: Sequence[str], num_shards: int, *, restart: bool = False, force: bool = False
+    ) -> dict[str, int] | None:
         """The totals of a finished run, if all of its parts are there with the sizes that it recorded."""
         outcome = self.durable.record.outcome
-        if outcome.get("parts") != self._sizes() or len(self.durable.parts()) != count:
+        if restart or outcome.get("parts") != self._sizes() or len(self.durable.parts()) != num_shards:
             return None
         return {name: int(outcome["totals"].get(name, 0)) for name in totals}
+
+    def write_output(self, write: WriteRows, rows: int, totals: Mapping[str, int], *, force: bool = False) -> None:
+        """Record that all parts are there, with their sizes."""
+        self.durable.finish({"totals": dict(totals), "parts": self._sizes()})
 
     def _sizes(self) -> str:
         """A hash of the names and the sizes of the parts."""
@@ -176,7 +202,7 @@ class PartFolder:
             with storage.open_input(address) as file:
                 part = parquet.ParquetFile(file, page_checksum_verification=True)
                 metadata = part.schema_arrow.metadata or {}
-                if metadata.get(JOB) != self.job.encode() or part.metadata.num_rows != sizes.get(number):
+                if metadata.get(JOB) != self.job_hash.encode() or part.metadata.num_rows != sizes.get(number):
                     return f"{address} is not of this job; it is computed again"
                 if not storage.is_remote(address):
                     for _ in part.iter_batches():
@@ -190,18 +216,3 @@ class PartFolder:
     def _each(self, function: Callable[..., T], items: Sequence[Any], *arguments: Any) -> list[T]:
         with ThreadPoolExecutor(REQUESTS if storage.is_remote(self.durable.address) else 1) as threads:
             return list(threads.map(lambda item: function(item, *arguments), items))
-
-
-@contextmanager
-def open_part_folder(folder: str, record: Manifest, *, restart: bool = False) -> Iterator[PartFolder]:
-    """The folder while the work lasts, with the parts of an earlier run that has the same record.
-
-    A local folder is locked. An object store has no locks; two commands with the same job there compute parts twice,
-    but write the same ones.
-    """
-    if not record["continuable"]:
-        raise InputError("a folder of parts needs an input that can be read again: use a file, not standard input")
-    parts = PartFolder(folder, job_hash(record))
-    with parts.durable.locked():
-        parts.durable.begin(record, restart=restart, differences=differences)
-        yield parts

@@ -115,7 +115,7 @@ class ShardWorker:
                 self._compute = self._setup.load()
         except Exception as error:
             failure = WorkerFailure.of(error)
-            where = f"Ray node {_node()}: {failure.message}"
+            where = f"Ray node {import_ray().util.get_node_ip_address()}: {failure.message}"
             if failure.kind == "input" and self._expected == version("regard"):
                 where += " (the model must be at the same path on every node)"
             return replace(failure, message=where)
@@ -226,7 +226,3 @@ def _get(ray: Any, ready: Any, number: int | None, remedy: str) -> Any:
             f"{what}: its worker ended unexpectedly {ATTEMPTS} times ({type(error).__name__}); there may be too little "
             f"memory; {remedy}",
         )
-
-
-def _node() -> str:
-    return str(import_ray().util.get_node_ip_address())

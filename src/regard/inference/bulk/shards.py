@@ -14,11 +14,11 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -29,8 +29,8 @@ from regard.errors import InputError, RegardError
 from regard.files.checksums import CHECKSUMS, sha256_of_all
 from regard.files.durable_folder import DurableFolder, describe_changes
 from regard.files.json_files import json_bytes, read_json
-from regard.files.output_file import read_record
-from regard.files.storage import replace_object
+from regard.files.output_file import read_record, replace_output
+from regard.files.storage import Address, replace_object
 
 Manifest = Mapping[str, object]
 FORMAT = 3  # of what the hashes are made
@@ -38,8 +38,6 @@ PARTS = {"format": "Regard's version", "input": "the input", "model": "the model
 Column = NDArray[Any]
 Block = dict[str, Column]
 Reader = Callable[..., Iterator[Block]]  # of the columns that are wanted
-Event = TypeVar("Event")
-Write = Callable[[int, Iterable[Any]], Generator[Any, None, None]]  # a numbered shard, from its blocks
 AGAIN = "delete this file and run the same command again"
 # What reading a damaged archive can raise.
 DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile)
@@ -105,39 +103,18 @@ def weights_digest(loaded: LoadedModel) -> str:
     return digest.hexdigest()
 
 
-def read_finished(
-    output: Path, job: Manifest, totals: Sequence[str], *, restart: bool = False
-) -> dict[str, int] | None:
-    """The totals of this job, if `output` holds its rows; None if it has to be computed.
+def write_blocks(address: Address) -> Generator[None, Block | None, None]:
+    """Write the blocks that are sent to it as a shard, which appears when None is sent; closing it discards the shard.
 
-    Raises InputError for an output that was changed since it was written and, unless `restart`, of another job.
+    Several shards can so be written at a time.
     """
-    if not output.is_file():
-        return None
-    record = read_record(output)
-    if restart or not record:
-        return None
-    recorded, found = record.get("job"), record.get("totals")
-    if changes := differences(recorded if isinstance(recorded, dict) else {}, job):
-        raise InputError(
-            f"{output} holds the finished work of another job: {'; '.join(changes)}. Choose another output, or replace "
-            "it: --restart"
-        )
-    return {name: int(found.get(name, 0)) for name in totals} if isinstance(found, dict) else None
-
-
-def write_blocks(path: Path, items: Iterable[Block | Event]) -> Iterator[Event]:
-    """Write a shard, one block at a time. Items that are not blocks are events: they are yielded to the caller."""
-    number = 0
-    with zipfile.ZipFile(path, "w") as archive:
-        for item in items:
-            if not isinstance(item, dict):
-                yield item
-                continue
-            for name, column in item.items():
+    with replace_object(address) as path, zipfile.ZipFile(path, "w") as archive:
+        for number in count():
+            if (block := (yield)) is None:
+                return
+            for name, column in block.items():
                 with archive.open(f"{number}.{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, column, allow_pickle=False)
-            number += 1
 
 
 def check_blocks(path: Path, rows: int) -> None:
@@ -175,20 +152,70 @@ def unpack_json(column: Column) -> Any:
     return json.loads(column.tobytes())
 
 
-class ShardFolder:
-    """A folder of finished shards; `locked_shard_folder` opens it for work."""
+class WriteRows(Protocol):
+    """Writes the blocks of all rows, or of one shard, to a file. Parquet files have `metadata`. It is pickled."""
 
-    def __init__(self, folder: Path) -> None:
-        self.durable = DurableFolder(folder, kind="unfinished bulk job", part="#.npz")
+    def __call__(
+        self, path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes] | None = None, /
+    ) -> None: ...
+
+
+class FinishedShards:
+    """The finished shards of a job in a folder; `job` is its record."""
+
+    def __init__(self, durable: DurableFolder, job: Manifest) -> None:
+        self.durable, self.job = durable, job
+
+    @contextmanager
+    def locked(self, *, restart: bool = False) -> Iterator[Self]:
+        """Hold the folder while the work lasts, with the shards of an earlier run that has the same record.
+
+        It remains only if it holds something to continue with. A local folder is locked. An object store has no locks;
+        two commands with the same job there compute shards twice, but write the same ones.
+        """
+        with self.durable.locked():
+            self.durable.begin(self.job, restart=restart, differences=differences)
+            try:
+                yield self
+            finally:
+                self.discard_unfinished()
+
+    def discard_unfinished(self) -> None:
+        """Stop writing the shards that are not finished."""
+
+    def clear(self) -> None:
+        """Delete the shards and, last, the record."""
+        self.discard_unfinished()
+        self.durable.clear()
+
+
+class ShardFolder(FinishedShards):
+    """The finished shards of an output file, in OUT.partial."""
+
+    def __init__(self, output: Path, job: Manifest) -> None:
+        super().__init__(DurableFolder(partial_folder(output), kind="unfinished bulk job", part="#.npz"), job)
+        self.output = output
+        self._unfinished: dict[int, Generator[None, Block | None, None]] = {}
 
     def finished(self) -> list[int]:
         """The numbers of the finished shards."""
         return self.durable.parts()
 
-    def write(self, number: int, items: Iterable[Block | Event]) -> Generator[Event, None, None]:
-        """Write a shard that appears once it is complete; items that are not blocks are yielded to the caller."""
-        with replace_object(self.durable.part(number)) as temporary:
-            yield from write_blocks(temporary, items)
+    def add(self, number: int, block: Block) -> None:
+        """Append a block to a shard."""
+        if number not in self._unfinished:
+            self._unfinished[number] = write_blocks(self.durable.part(number))
+            next(self._unfinished[number])
+        self._unfinished[number].send(block)
+
+    def finish(self, number: int) -> None:
+        """Let a shard appear, of which all blocks were added."""
+        with suppress(StopIteration):
+            self._unfinished.pop(number).send(None)
+
+    def discard_unfinished(self) -> None:
+        while self._unfinished:
+            self._unfinished.popitem()[1].close()
 
     def blocks(self, *columns: str) -> Iterator[Block]:
         """All blocks in the order of the input, with the given columns only."""
@@ -204,46 +231,44 @@ class ShardFolder:
                 on_damaged(str(error))
                 self.durable.remove_part(number)
 
-    def clear(self) -> None:
-        """Delete the shards and, last, the record."""
-        self.durable.clear()
+    def read_output(
+        self, totals: Sequence[str], num_shards: int, *, restart: bool = False, force: bool = False
+    ) -> dict[str, int] | None:
+        """The totals of this job, if the output holds its rows; None if it has to be computed.
+
+        Raises InputError for an output that was changed since it was written, unless `force`, and of another job,
+        unless `force` or `restart`.
+        """
+        if not self.output.is_file():
+            return None
+        try:
+            record = read_record(self.output)
+            if restart or not record:
+                return None
+            recorded, found = record.get("job"), record.get("totals")
+            if changes := differences(recorded if isinstance(recorded, dict) else {}, self.job):
+                raise InputError(
+                    f"{self.output} holds the finished work of another job: {'; '.join(changes)}. Choose another "
+                    "output, or replace it: --restart"
+                )
+        except InputError:
+            if force:
+                return None
+            raise
+        finished = {name: int(found.get(name, 0)) for name in totals} if isinstance(found, dict) else None
+        if finished is not None and self.job["continuable"]:
+            self.clear()
+            return finished
+        return None
+
+    def write_output(self, write: WriteRows, rows: int, totals: Mapping[str, int], *, force: bool = False) -> None:
+        """Write the shards to the output, and delete them."""
+        record = {"job": dict(self.job), "totals": totals}
+        with replace_output(self.output, force=force, record=record) as temporary:
+            write(temporary, self.blocks, rows)
+        self.clear()
 
 
-class OpenShard:
-    """A shard that gets its blocks one by one, so that several shards can be written at a time.
-
-    It appears in the folder when it is finished; closing it before that discards it.
-    """
-
-    def __init__(self, write: Write, number: int) -> None:
-        self._blocks: deque[Block] = deque()
-        self._finished = False
-        self._writing = write(number, self._items())
-
-    def add(self, block: Block) -> None:
-        self._blocks.append(block)
-        next(self._writing)
-
-    def finish(self) -> None:
-        self._finished = True
-        next(self._writing, None)
-
-    def close(self) -> None:
-        self._writing.close()
-
-    def _items(self) -> Iterator[Block | None]:
-        """The blocks; None interrupts the writing until there is another one."""
-        while not self._finished:
-            yield self._blocks.popleft() if self._blocks else None
-
-
-@contextmanager
-def locked_shard_folder(folder: Path, record: Manifest, *, restart: bool = False) -> Iterator[ShardFolder]:
-    """The folder while the work lasts, with the shards of an earlier run that has the same record.
-
-    It remains only if it holds something to continue with.
-    """
-    shards = ShardFolder(folder)
-    with shards.durable.locked():
-        shards.durable.begin(record, restart=restart, differences=differences)
-        yield shards
+def partial_folder(output: Path) -> Path:
+    """Where the finished shards of an output are kept until it is written."""
+    return output.with_name(output.name + ".partial")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -22,15 +22,10 @@ from regard.inference.load_model import load_model
 from regard.worker_process import WorkerFailure, WorkerProcess
 
 IN_FLIGHT = 2  # shards per worker: the one that it computes, and the next
+# Yields blocks of rows and, between them, the number of rows that are finished so far.
 Compute = Callable[[Iterator[Any]], Iterator[Block | int]]
-
-
-class ShardTask(Protocol):
-    """What workers compute. It is pickled: it names the model and holds the settings."""
-
-    def load(self, device: torch.device) -> Compute:
-        """Load the model onto a device. The function that is returned yields blocks of rows and, between them, the
-        number of rows that are finished so far."""
+# What workers compute: loads the model onto a device. It is pickled, names the model and holds the settings.
+ShardTask = Callable[[torch.device], Compute]
 
 
 @dataclass(frozen=True)
@@ -69,7 +64,7 @@ class WorkerSetup:
         torch.set_float32_matmul_precision(self.matmul_precision)
         if self.device.index is not None and self.device.type != "cpu":
             torch.accelerator.set_device_index(self.device.index)
-        return self.task.load(self.device)
+        return self.task(self.device)
 
 
 def compute_in_workers(

@@ -1,4 +1,4 @@
 """Embedding: the engine (texts to vectors), the scikit-learn transformer `Embedder`, and bulk jobs from file to file.
 
-Reading order: embedder, bulk, shards, outputs.
+Reading order: embedder, engine, bulk.
 """

@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+import zipfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
+from operator import add
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,22 +31,12 @@ from regard.data.frames import DataFrameSource
 from regard.data.readers import TableOptions
 from regard.data.rows import RowReader, open_rows
 from regard.errors import InputError
-from regard.events import Event, Note
-from regard.files import storage
-from regard.inference.bulk.job import (
-    SHARD_SIZE,
-    BulkProgress,
-    InputRows,
-    run_job,
-    run_job_in_parts,
-    scan_rows,
-    spool_folder,
-)
-from regard.inference.bulk.parts import is_part_folder
+from regard.events import Event, Note, map_events
+from regard.inference.bulk.job import SHARD_SIZE, BulkProgress, InputRows, Job, scan_rows, spool_folder
+from regard.inference.bulk.parts import check_output, expect_rows, import_pyarrow
 from regard.inference.bulk.ray_engine import RayCluster
-from regard.inference.bulk.shards import Block, manifest, pack_json
+from regard.inference.bulk.shards import Block, Column, Reader, pack_json, unpack_json
 from regard.inference.bulk.workers import Compute, ModelFiles
-from regard.inference.embedding import outputs
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, TextError, describe_missing_head, load_engine
 from regard.render.result import Result
 from regard.wording import count_of
@@ -52,6 +45,7 @@ NumberedText = tuple[int, str]  # line number from 1, and the text
 # In memory at once: floats of token vectors, if every character were a token.
 FLOATS = 1 << 26
 SAMPLED_ROWS = 256  # on which precision auto is decided
+SUFFIXES = (".npy", ".npz", ".parquet")
 Source = str | os.PathLike[str] | Sequence[str | None] | DataFrameSource
 
 
@@ -178,27 +172,16 @@ def embed_events(
 ) -> Generator[Event, None, EmbedResult]:
     """Embed the texts of a list, a DataFrame or files into a .npy, .npz or .parquet file; `table`: how to read them.
 
-    An output without a suffix, or on an object store, is a folder of Parquet files, one for each shard.
-
-    A row without a text keeps its place with a vector of zeros (null in Parquet), unless `table` skips or refuses it.
-
-    `load` is called after the input was checked. Finished shards of `shard_size` texts are kept
-    in `output` + ".partial" until the end: after a crash the same call continues, and a call with other settings is
-    refused unless `restart` discards them. A file that Regard did not write is refused unless `force`. Standard input
-    (`-`) cannot be continued.
-
-    A finished run leaves a record in `output` + ".regard.json": the same call again finds `output` intact and embeds
-    nothing, unless `restart`. Without an output the vectors are returned in memory.
-
-    With several `devices`, by default those of the loaded model, shards are computed in one process per device, if the
-    model is read from a folder. With a `cluster` Ray's workers compute them.
+    An output without a suffix, or on an object store, is a folder of Parquet files, one for each shard. Without an
+    output the vectors are returned in memory. A row without a text keeps its place with a vector of zeros (null in
+    Parquet), unless `table` skips or refuses it. `load` is called after the input was checked. `Job` explains the other
+    options. Standard input (`-`) cannot be continued.
     """
     target = None if output is None else Path(output)
-    folder = None if output is None or not is_part_folder(output) else storage.normalize(output)
     if shard_size < 1:
         raise InputError(f"shard_size is {shard_size}; expected a number of texts, at least 1")
     if target is not None:
-        outputs.check(target, force=force)
+        check_output(target, SUFFIXES, force=force)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=spool_folder(target)) as spool:
         table = table or TableOptions()
         texts = scan_texts(source, table=table, spool=spool)
@@ -217,61 +200,43 @@ def embed_events(
         elif precision is None and engine.precision == "bf16":
             yield Note(message=f"computing on {engine.device} in bfloat16; --precision fp32 computes in float32")
         if target is not None:
-            outputs.check_pooling(target, engine.pooling)
+            check_pooling(target, engine.pooling)
         elif engine.pooling == "none":
             raise InputError("pooling none gives a vector per token: name an output file, or use regard.Embedder")
         if long == "error":
             _check_texts(engine, iter(texts), texts.name)
         started = time.perf_counter()
-        vectors, resumed, already_done = None, 0, False
+        vectors, resumed, already_done, written = None, 0, False, None
         if target is None:
             vectors, not_fitting = yield from _embed_in_memory(engine, texts)
             seconds = time.perf_counter() - started
         else:
-            settings = {
-                "layers": str(layers),
-                "pooling": engine.pooling,
-                "normalize": engine.normalize,
-                "max_length": engine.max_length,
-                "table": {name: value for name, value in vars(table).items() if value is not None},
-                "long": long,
-                "precision": engine.precision,
-                "shard_size": shard_size,
-            }
-            record = manifest(digest=texts.digest, model=model, continuable=texts.rereadable, settings=settings)
-            files, tokens = ModelFiles.of(model, record), engine.pooling == "none"
-            running: dict[str, Any] = {
-                "stage": "embedding",
-                "totals": ("long",),
-                "shard_size": shard_size,
-                "restart": restart,
-                "task": EmbedTask(files, texts.name, {**options, "precision": engine.precision}) if files else None,
-                "devices": model.devices if devices is None else [torch.device(name) for name in devices],
-                "cluster": cluster,
-            }
-
-            def compute(rows: Iterator[NumberedText]) -> Iterator[Block | int]:
-                return _blocks(engine, rows, texts.name)
-
-            if folder is not None:
-                writer = outputs.WriteVectors(engine.width, tokens)
-                outcome = yield from run_job_in_parts(texts, folder, record, compute, writer, **running)
-            else:
-                outcome = yield from run_job(
-                    texts,
-                    target,
-                    record,
-                    compute,
-                    lambda path, blocks: outputs.write(
-                        path, blocks, rows=texts.count, width=engine.width, tokens=tokens
-                    ),
-                    force=force,
-                    **running,
-                )
-            not_fitting, seconds = outcome.totals["long"], outcome.seconds
+            job = Job(
+                inputs=texts,
+                model=model,
+                settings={
+                    "layers": str(layers),
+                    "pooling": engine.pooling,
+                    "normalize": engine.normalize,
+                    "max_length": engine.max_length,
+                    "table": {name: value for name, value in vars(table).items() if value is not None},
+                    "long": long,
+                    "precision": engine.precision,
+                },
+                compute=lambda rows: _blocks(engine, rows, texts.name),
+                load=partial(_load, texts.name, {**options, "precision": engine.precision}),
+                write=WriteVectors(engine.width, engine.pooling == "none"),
+                stage="embedding",
+                totals=("long",),
+                shard_size=shard_size,
+                devices=devices,
+                cluster=cluster,
+            )
+            outcome = yield from job.run(target, restart=restart, force=force)
+            not_fitting, seconds, written = outcome.totals["long"], outcome.seconds, outcome.output
             resumed, already_done = outcome.resumed, outcome.already_done
     result = EmbedResult(
-        output=target if folder is None else folder,
+        output=written,
         rows=texts.count,
         width=engine.width,
         model=model.name,
@@ -290,17 +255,10 @@ def embed_events(
     return result
 
 
-@dataclass(frozen=True)
-class EmbedTask:
-    """Embeds shards in another process; `options` are those of `load_engine`, `name` that of the input."""
-
-    files: ModelFiles
-    name: str
-    options: dict[str, Any]
-
-    def load(self, device: torch.device) -> Compute:
-        engine = load_engine(self.files.load(device), **self.options)
-        return lambda rows: _blocks(engine, rows, self.name)
+def _load(name: str, options: dict[str, Any], files: ModelFiles, device: torch.device) -> Compute:
+    """What embeds shards in another process; `name` is that of the input, `options` are those of `load_engine`."""
+    engine = load_engine(files.load(device), **options)
+    return lambda rows: _blocks(engine, rows, name)
 
 
 def _embed_in_memory(
@@ -335,11 +293,7 @@ def _blocks(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: str) ->
                 indices = [index for index, (_, text) in enumerate(group) if not is_blank(text)]
                 vectors = np.zeros((len(group), engine.width), dtype=np.float32)
                 steps = engine.embed_steps([group[index][1] for index in indices])
-                try:
-                    while True:
-                        yield done + next(steps)
-                except StopIteration as end:
-                    vectors[indices] = end.value
+                vectors[indices] = yield from map_events(steps, partial(add, done))
                 block = {"vectors": vectors}
         lines = np.array([line for line, _ in group])
         missing = np.array([is_blank(text) for _, text in group])
@@ -421,3 +375,94 @@ def _length(row: NumberedText) -> int:
 
 def is_blank(text: str) -> bool:
     return not text.strip()
+
+
+def check_pooling(path: Path, pooling: str) -> None:
+    if pooling == "none" and path.suffix == ".npy":
+        raise InputError(f"{path}: pooling none gives each text as many vectors as it has tokens; use .npz or .parquet")
+
+
+@dataclass(frozen=True)
+class WriteVectors:
+    """Writes the vectors of all texts, or of one shard, to a file; `tokens`: a text has one for each token."""
+
+    width: int
+    tokens: bool
+
+    def __call__(self, path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes] | None = None, /) -> None:
+        if path.suffix == ".parquet":
+            self._parquet(path, blocks, rows, metadata)
+        elif path.suffix == ".npz":
+            self._npz(path, blocks, rows)
+        else:
+            with path.open("wb") as file:
+                _stream(file, (block["vectors"] for block in blocks("vectors")), "<f4", (rows, self.width))
+
+    def _npz(self, path: Path, blocks: Reader, rows: int) -> None:
+        """`lines` and `vectors`; of tokens `starts` (rows + 1: where a row's tokens begin), `offsets` and `words`."""
+        count = rows
+        with zipfile.ZipFile(path, "w") as archive:
+
+            def member(name: str, columns: Iterable[Column], kind: str, *shape: int) -> None:
+                # A ZipInfo of our own has no date in it: the same input gives the same bytes.
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                    _stream(file, columns, kind, shape)
+
+            def column(name: str) -> Iterator[Column]:
+                return (block[name] for block in blocks(name))
+
+            member("lines", column("lines"), "<i8", rows)
+            if self.tokens:
+                count = sum(int(lengths.sum()) for lengths in column("lengths"))
+                member("starts", _starts(column("lengths")), "<i8", rows + 1)
+                member("offsets", column("offsets"), "<i4", count, 2)
+                member("words", column("words"), "<i4", count)
+            member("vectors", column("vectors"), "<f4", count, self.width)
+
+    def _parquet(self, path: Path, blocks: Reader, rows: int, metadata: Mapping[bytes, bytes] | None) -> None:
+        """A row group a block. Columns: line, vector; of tokens: line, tokens, starts, ends, words, vectors."""
+        pa, parquet = import_pyarrow()
+        vector = pa.list_(pa.float32(), self.width)
+        fields = [("line", pa.int64()), ("vector", vector)]
+        if self.tokens:
+            numbers = [(name, pa.list_(pa.int32())) for name in ("starts", "ends", "words")]
+            fields = [("line", pa.int64()), ("tokens", pa.list_(pa.string())), *numbers, ("vectors", pa.list_(vector))]
+        schema, names = pa.schema(fields, metadata), ("lengths", "tokens", "offsets", "words") if self.tokens else ()
+        # Vectors hardly ever repeat, so a dictionary of them would only cost time.
+        count = 0
+        checksums = metadata is not None
+        with parquet.ParquetWriter(path, schema, use_dictionary=False, write_page_checksum=checksums) as file:
+            for block in blocks("lines", "missing", "vectors", *names):
+                flat = pa.array(np.ascontiguousarray(block["vectors"], dtype=np.float32).reshape(-1))
+                mask = None if self.tokens else pa.array(block["missing"])
+                columns = [pa.FixedSizeListArray.from_arrays(flat, self.width, mask=mask)]
+                if self.tokens:
+                    ends = pa.array(np.concatenate([[0], np.cumsum(block["lengths"])]).astype(np.int32))
+                    offsets = np.ascontiguousarray(block["offsets"].T, dtype=np.int32)
+                    parts = [pa.array(unpack_json(block["tokens"]), pa.string()), *map(pa.array, offsets)]
+                    parts += [pa.array(block["words"].astype(np.int32)), *columns]
+                    columns = [pa.ListArray.from_arrays(ends, part) for part in parts]
+                lines = pa.array(block["lines"], pa.int64())
+                file.write_batch(pa.RecordBatch.from_arrays([lines, *columns], schema=schema))
+                count += len(lines)
+        expect_rows(rows, count)
+
+
+def _starts(lengths: Iterable[Column]) -> Iterator[Column]:
+    end = 0
+    yield np.zeros(1, dtype=np.int64)
+    for some in lengths:
+        ends = end + np.cumsum(some, dtype=np.int64)
+        end = int(ends[-1])
+        yield ends
+
+
+def _stream(file: IO[bytes], columns: Iterable[Column], kind: str, shape: tuple[int, ...]) -> None:
+    """An array in numpy's format whose rows come in parts."""
+    header = {"descr": kind, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    count = 0
+    for column in columns:
+        count += len(column)
+        file.write(np.ascontiguousarray(column, dtype=kind).tobytes())
+    expect_rows(shape[0], count)

@@ -23,10 +23,9 @@ from regard.checkpoints.loading import find_folder, load
 from regard.data.batch import Batch
 from regard.data.prefetch import prefetch_map
 from regard.device import choose_device
-from regard.engine.batches import packed_batches, to_device
+from regard.engine.batches import packed_batches, responsive_threads, run_batches, to_device
 from regard.engine.graphs import GraphedForward, depends_on_lengths
 from regard.engine.precision import compare_precisions, inference_copy, resolve_precision
-from regard.engine.runner import responsive_threads, run_batches
 from regard.engine.tuning import CpuSettings, cpu_settings
 from regard.errors import InputError, check_choice
 from regard.events import drain

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,21 +18,19 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.models.family import family_name
-from regard.nn.cache import DecoderState
 from regard.nn.masks import Padded
 from regard.nn.stack import Stack
 
-if TYPE_CHECKING:
-    from regard.engine.graph_decoder import CudaGraphDecoder
-
-
 try:
-    from regard.engine.graph_decoder import cuda_graph_decoder as _cuda_graph_decoder
+    from regard.engine.graph_decoder import cuda_graph_decoder as cuda_graph_decoder
     from regard.nn.fast.fused_step import FusedStep, supports_fused_step
     from regard.nn.fast.int8_argmax import Int8ArgmaxFilter
     from regard.nn.fast.packed_linear import PackedLinear
 except ImportError:
     AVAILABLE = False
+
+    def cuda_graph_decoder(*arguments: Any, **options: Any) -> None:  # type: ignore[misc]
+        """Return None: there is no decoder that records steps for a GPU."""
 else:
     AVAILABLE = True
 
@@ -106,15 +104,6 @@ class _PackedWeights:
 
 
 _packed: ContextVar[_PackedWeights | None] = ContextVar("_packed", default=None)
-
-
-def cuda_graph_decoder(
-    model: Decoder[StateT], state: DecoderState, *, max_new_tokens: int, choose: Any, kind: object
-) -> CudaGraphDecoder | None:
-    """Recorded steps for a GPT on a GPU; None where they do not apply."""
-    if not AVAILABLE:
-        return None
-    return _cuda_graph_decoder(model, state, max_tokens=max_new_tokens, choose=choose, kind=kind)
 
 
 @contextmanager

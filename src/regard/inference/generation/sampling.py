@@ -68,7 +68,7 @@ def sample(
         single_steps = used is not None or trace is not None or assistant is not None or max_new_tokens == 1
         if not single_steps and isinstance(state, DecoderState):
             graph_decoder = cuda_graph_decoder(
-                model, state, max_new_tokens=max_new_tokens, choose=_chooser(sampling), kind=sampling
+                model, state, max_tokens=max_new_tokens, choose=_chooser(sampling), kind=sampling
             )
             if graph_decoder is not None:
                 chances_at = partial(_chances, seed, numbers)

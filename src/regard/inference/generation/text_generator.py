@@ -7,7 +7,7 @@ half a character, and nothing after a stop string.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
-from regard.events import drain
 from regard.inference.causal_lm import begin_token, prompt_ids
 from regard.inference.generation.beam_search import Beam, beam_search_steps, check_max_new_tokens
 from regard.inference.generation.decoder import Decoder, ReorderableState, as_decoder
@@ -96,16 +95,11 @@ class TextGenerator:
         cut = max(0, len(ids) + room - 1 - context)
         return EncodedPrompt(ids[cut:], cut, self.tokenizer.decode(ids[:cut]), room)
 
-    def beam_search(
-        self, prompt: EncodedPrompt, *, beam: Beam, stop_strings: Sequence[str] = (), trace: Trace | None = None
-    ) -> list[GeneratedText]:
-        """The best texts of a beam search, best first; stop strings truncate them at the end."""
-        return drain(self.search_steps(prompt, beam=beam, stop_strings=stop_strings, trace=trace))
-
     def search_steps(
         self, prompt: EncodedPrompt, *, beam: Beam, stop_strings: Sequence[str] = (), trace: Trace | None = None
     ) -> Generator[int, None, list[GeneratedText]]:
-        """Like `beam_search`; yields the number of each step."""
+        """The best texts of a beam search, best first; stop strings truncate them at the end. Yields the number of each
+        step."""
         ids = torch.tensor([prompt.ids], device=self.device)
         (found,) = yield from beam_search_steps(
             self.decoder, ids, beam=beam, end=self.end, max_new_tokens=prompt.max_new_tokens, trace=trace
@@ -142,6 +136,7 @@ class TextGenerator:
         return [begin]
 
 
+@dataclass(eq=False)
 class GenerationStream:
     """Texts being generated: iterate for pieces (index of the text, new text); `texts` holds the texts so far.
 
@@ -149,51 +144,48 @@ class GenerationStream:
     and does not change the texts; so does a `prompt_cache`, which a single text uses.
     """
 
-    def __init__(
-        self,
-        generator: TextGenerator,
-        prompt: EncodedPrompt,
-        *,
-        sampling: Sampling | None,
-        num_return_sequences: int = 1,
-        seed: int = 0,
-        stop_strings: Sequence[str] = (),
-        trace: Trace | None = None,
-        assistant: CausalDecoder | None = None,
-        prompt_cache: PromptCache | None = None,
-    ) -> None:
-        self.texts = [GeneratedText() for _ in range(num_return_sequences)]
-        self._generator, self._prompt, self._stop_strings = generator, prompt, stop_strings
-        self._sampling, self._seed, self._trace, self._assistant = sampling, seed, trace, assistant
-        self._prompt_cache = prompt_cache if num_return_sequences == 1 else None
+    generator: TextGenerator
+    prompt: EncodedPrompt
+    _: KW_ONLY
+    sampling: Sampling | None
+    num_return_sequences: int = 1
+    seed: int = 0
+    stop_strings: Sequence[str] = ()
+    trace: Trace | None = None
+    assistant: CausalDecoder | None = None
+    prompt_cache: PromptCache | None = None
+
+    def __post_init__(self) -> None:
+        self.texts = [GeneratedText() for _ in range(self.num_return_sequences)]
+        self._cache = self.prompt_cache if self.num_return_sequences == 1 else None
         self._state: object = None
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        batch = BATCH if self._assistant is None else 1
+        batch = BATCH if self.assistant is None else 1
         for first in range(0, len(self.texts), batch):
             yield from self._batch(range(first, min(first + batch, len(self.texts))))
-        if self._prompt_cache is not None:
-            read = [*self._prompt.ids, *self.texts[0].tokens[:-1]]
-            self._prompt_cache.keep(self._generator.model, read, self._state)
+        if self._cache is not None:
+            read = [*self.prompt.ids, *self.texts[0].tokens[:-1]]
+            self._cache.keep(self.generator.model, read, self._state)
 
     def _batch(self, rows: Sequence[int]) -> Iterator[tuple[int, str]]:
-        generator, prompt = self._generator, self._prompt
+        generator, prompt = self.generator, self.prompt
         before = prompt.ids if generator.continues else []
-        streams = [TextStream(generator.tokenizer, prompt_ids=before, stop_strings=self._stop_strings) for _ in rows]
+        streams = [TextStream(generator.tokenizer, prompt_ids=before, stop_strings=self.stop_strings) for _ in rows]
         finished: set[int] = set()
         steps = sample(
             generator.decoder,
             torch.tensor([prompt.ids] * len(rows), device=generator.device),
-            sampling=self._sampling,
+            sampling=self.sampling,
             end=generator.end,
             max_new_tokens=prompt.max_new_tokens,
-            seed=self._seed,
+            seed=self.seed,
             rows=rows,
             prompt_ids=[before] * len(rows),
             finished=finished,
-            trace=self._trace,
-            assistant=self._assistant,
-            start=None if self._prompt_cache is None else self._start,
+            trace=self.trace,
+            assistant=self.assistant,
+            start=None if self._cache is None else self._start,
         )
         for tokens in steps:
             for position, token in enumerate(tokens):
@@ -206,15 +198,15 @@ class GenerationStream:
                 yield row, piece
 
     def _start(self, model: Any, ids: Tensor) -> tuple[Tensor, Any]:
-        assert self._prompt_cache is not None
-        logits, self._state = self._prompt_cache.start(model, ids)
+        assert self._cache is not None
+        logits, self._state = self._cache.start(model, ids)
         return logits, self._state
 
     def _take(self, row: int, stream: TextStream, token: int) -> str:
         """Add a token to a text and return the new text that is final."""
         text = self.texts[row]
         text.tokens.append(token)
-        if token in self._generator.ends:
+        if token in self.generator.ends:
             return self._close(row, stream, "end")
         piece = stream.push(token)
         text.text += piece

@@ -194,8 +194,9 @@ class Trace:
         for number in self._listed(scores, [*_likeliest_cut(scores, chances), token]):
             one = self._candidate(tree, node, number, float(scores[number]), taken.get(number))
             one["chance"] = float(chances[number])
-            if one["fate"] == "passed" and (by := _cut_by(stages, number)) is not None:
-                one["fate"], one["by"] = "cut", by
+            cut_by = [name for name, numbers in stages if float(numbers[number]) == -math.inf]
+            if one["fate"] == "passed" and cut_by:
+                one["fate"], one["by"] = "cut", cut_by[0]
             candidates.append(one)
         choice: TraceChoice = {"node": node, "candidates": candidates, "cut": _cuts(scores, stages)}
         tree.steps.append({"step": len(tree.steps) + 1, "choices": [choice], "died": []})
@@ -255,10 +256,6 @@ def _likeliest_cut(scores: Tensor, chances: Tensor) -> list[int]:
     return [
         token for token, score in zip(best.indices.tolist(), best.values.tolist(), strict=True) if score > -math.inf
     ]
-
-
-def _cut_by(stages: Sequence[tuple[str, Tensor]], token: int) -> str | None:
-    return next((name for name, numbers in stages if float(numbers[token]) == -math.inf), None)
 
 
 def _cuts(scores: Tensor, stages: Sequence[tuple[str, Tensor]]) -> list[FilterCut]:

@@ -1,9 +1,12 @@
-"""Build an index from a file, a list or a DataFrame: `regard.index`, `Index.add` and the verbs."""
+"""Build an index from a file, a list or a DataFrame, or add texts to one: `regard.index`, `Index.add` and the verbs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,14 +19,31 @@ from regard.data.readers import TableOptions
 from regard.data.rows import Row, open_rows
 from regard.data.text_inputs import read_items
 from regard.errors import InputError, suggest
-from regard.events import Event, Note, drain
-from regard.inference.search.documents import IndexedText
-from regard.inference.search.index import EmbeddingSettings, Index, add_documents
-from regard.inference.search.index_folder import IndexManifest, is_index
+from regard.events import Event, Note, Progress, drain
+from regard.inference.bulk.shards import weights_digest
+from regard.inference.embedding.bulk import embed_events
+from regard.inference.embedding.sentence_transformers import unused_prompts
+from regard.inference.search.documents import Documents, DocumentTexts, IndexedText, write_documents
+from regard.inference.search.index import Index, engine_of
+from regard.inference.search.index_folder import (
+    ADDING,
+    EVERY,
+    VECTORS,
+    IndexManifest,
+    ModelRecord,
+    commit_added,
+    compact,
+    durable_folder,
+    finish_segment,
+    is_index,
+    needs_compaction,
+    remove_unused,
+)
 from regard.known import DEFAULT_EMBEDDING_MODEL
 from regard.wording import is_count
 
 ALL = "all"
+SHARD_SIZE = 1024  # texts: what a killed run embeds again at most
 
 
 class DocumentSource:
@@ -77,7 +97,7 @@ def index_events(
     keep: Sequence[str] = (),
     id_column: str | None = None,
     append: bool = False,
-    settings: EmbeddingSettings | None = None,
+    settings: Mapping[str, Any] | None = None,
     approximate: bool = False,
     restart: bool = False,
 ) -> Generator[Event, None, tuple[int, list[IndexedText]]]:
@@ -106,27 +126,145 @@ def index_events(
     return count, documents.without_text
 
 
-def temporary_index(
-    source: Any,
+def add_documents(
+    folder: Path,
+    read: Callable[[], Iterable[IndexedText]],
     load: Callable[[str | None], LoadedModel],
     *,
-    table: TableOptions | None = None,
+    append: bool = False,
+    settings: Mapping[str, Any] | None = None,
     keep: Sequence[str] = (),
     id_column: str | None = None,
+    approximate: bool = False,
+    restart: bool = False,
+) -> Generator[Event, None, int]:
+    """Write a new index, or add texts to one (`append`); returns the number of added texts.
+
+    `read` returns the documents with their rows from 0; without an `id_column` the id is the row. `load` gets the name
+    of the model of the index, or None for a new one. `settings` are options of `embed_events` for a new index. A run
+    that was killed continues where it was, and leaves the old index as it was until it is finished.
+    """
+    durable = durable_folder(folder)
+    durable.refuse_foreign()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    existing = IndexManifest.read(folder) if is_index(folder) else None
+    if existing is not None and not append:
+        raise InputError(
+            f"{folder} holds an index of {existing.rows - existing.num_deleted:,} texts; --append adds to it, or "
+            "choose another folder"
+        )
+    if existing is None and append:
+        raise InputError(f"{folder} holds no index to add to; leave --append out to write a new one")
+    with durable.locked():
+        existing = IndexManifest.read(folder) if existing is not None else None
+        durable.begin({}, differences=lambda *_: [])
+        adding = folder / ADDING
+        if restart and adding.exists():
+            shutil.rmtree(adding)
+        adding.mkdir(exist_ok=True)
+        count = yield from _write_new_documents(folder, existing, read, id_column)
+        documents = Documents(adding)
+        loaded: list[LoadedModel] = []
+
+        def load_checked() -> LoadedModel:
+            loaded.append(load(None if existing is None else existing.model.name))
+            if existing is not None:
+                engine_of(existing.model, loaded[0], str(folder))
+            return loaded[0]
+
+        chosen: dict[str, Any] = {"long": "cut", **(settings or {})}
+        if existing is not None:
+            chosen = {name: getattr(existing.model, name) for name in ("layers", "pooling", "max_length", "long")}
+        result = yield from embed_events(
+            DocumentTexts(documents),
+            adding / VECTORS,
+            load_checked,
+            normalize=True,
+            force=True,
+            shard_size=SHARD_SIZE,
+            **chosen,
+        )
+        approximate = approximate or (existing is not None and existing.approximate)
+        files = yield from finish_segment(adding, approximate=approximate)
+        for path in adding.glob(f"{VECTORS}.*"):  # the record of the finished job
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if existing is None:
+            home, name = loaded[0].folder, loaded[0].name
+            if home is not None and (prompts := unused_prompts(home)):
+                quoted = " and ".join(map(repr, prompts))
+                yield Note(
+                    message=f"warning: {home}: its prompts for queries or documents ({quoted}) are not used, which a "
+                    "search with sentence-transformers puts before them; put them before your texts for its results"
+                )
+            model = ModelRecord(
+                os.path.abspath(name) if os.path.isdir(name) else name,  # does not depend on the current folder
+                weights_digest(loaded[0]),
+                result.layers,
+                result.pooling,
+                result.max_length,
+                chosen["long"],
+            )
+            existing = IndexManifest(model, result.width, (), tuple(keep), id_column, version=0)
+        following = documents[count - 1].row + 1
+        manifest = commit_added(folder, replace(existing, next_row=following, approximate=approximate), count, files)
+        if needs_compaction(manifest):
+            manifest = yield from compact(folder, manifest)
+        remove_unused(folder, manifest)
+    if result.cut:
+        yield Note(message=f"{result.cut:,} of {count:,} texts had more than {result.max_length} tokens and were cut")
+    return count
+
+
+def _write_new_documents(
+    folder: Path, existing: IndexManifest | None, read: Callable[[], Iterable[IndexedText]], id_column: str | None
+) -> Generator[Event, None, int]:
+    first = 0 if existing is None else existing.next_row
+    seen: dict[str, int] = {}
+    if existing is not None and id_column is not None:
+        seen = {str(one.id): one.row for _, one in Index(folder).documents()}
+
+    def numbered() -> Iterator[IndexedText]:
+        for one in read():
+            row = one.row + first
+            if id_column is None:
+                yield replace(one, id=row, row=row)
+                continue
+            if (other := seen.get(str(one.id))) is not None:
+                raise InputError(
+                    f"row {one.row} has the id {one.id!r}, which row {other} has already; ids must differ: choose "
+                    "another column, or delete that text first"
+                )
+            seen[str(one.id)] = row
+            yield replace(one, row=row)
+
+    count = 0
+    for count in write_documents(folder / ADDING, numbered()):
+        if count % EVERY == 0:
+            yield Progress(stage="reading", done=count)
+    if not count:
+        with suppress(OSError):
+            shutil.rmtree(folder / ADDING)
+        raise InputError("there are no texts to index; expected at least one")
+    yield Progress(stage="reading", done=count, total=count)
+    return count
+
+
+def temporary_index(
+    source: Any, loaded: LoadedModel, *, table: TableOptions, keep: Sequence[str], id_column: str | None
 ) -> Generator[Event, None, tuple[Index, list[IndexedText]]]:
     """An index that is removed with the last reference to it, and the rows without a text."""
-    temporary = TemporaryDirectory(prefix="regard-index-", ignore_cleanup_errors=True)
-    folder = Path(temporary.name) / "index"
-    loaded: list[LoadedModel] = []
-
-    def load_once(name: str | None) -> LoadedModel:
-        loaded.append(load(name))
-        return loaded[0]
-
-    _, without_text = yield from index_events(source, folder, load_once, table=table, keep=keep, id_column=id_column)
+    folder, temporary = _temporary_folder()
+    _, without_text = yield from index_events(
+        source, folder, lambda _: loaded, table=table, keep=keep, id_column=id_column
+    )
     index = Index(folder, temporary=temporary)
-    index.use_model(loaded[0])
+    index.use_model(loaded)
     return index, without_text
+
+
+def _temporary_folder() -> tuple[Path, TemporaryDirectory[str]]:
+    temporary = TemporaryDirectory(prefix="regard-index-", ignore_cleanup_errors=True)
+    return Path(temporary.name) / "index", temporary
 
 
 def index(
@@ -150,58 +288,33 @@ def index(
     the row's number. `missing`: what happens to rows without a text: "keep" and "skip" leave them out, "error" refuses
     them.
     """
-    _check_source(source)
-    table = _table(columns, missing)
-
+    check_source(source)
+    if output is not None and isinstance(source, str | os.PathLike):
+        refuse_output_in_input(output, source)
+    folder, temporary = _temporary_folder() if output is None else (Path(output), None)
     counted: list[CountedModel] = []
 
     def load(name: str | None) -> LoadedModel:
         counted.append(CountedModel(_load(model, device)))
         return counted[0].loaded
 
-    def use_counted(found: Index) -> Index:
-        found.use_counted(counted[0])
-        counted[0].warn(found.model_name)
-        return found
-
-    options: Any = {"table": table, "keep": _names(keep), "id_column": id}
-    if output is None:
-        found, _ = drain(temporary_index(source, load, **options), on_event)
-        return use_counted(found)
-    if isinstance(source, str | os.PathLike):
-        refuse_output_in_input(output, source)
-    drain(index_events(source, Path(output), load, approximate=approximate, **options), on_event)
-    return use_counted(Index(Path(output)))
-
-
-def add_to_index(
-    index: Index,
-    source: Any,
-    *,
-    columns: Sequence[str] | str | None,
-    keep: Sequence[str] | str,
-    id: str | None,
-    missing: str,
-    on_event: Callable[[Event], object] | None,
-) -> int:
-    """`Index.add`."""
-    _check_source(source)
     events = index_events(
         source,
-        index.folder,
-        lambda name: index.loaded_model(),
-        table=_table(columns, missing),
-        keep=_names(keep),
+        folder,
+        load,
+        table=text_table(columns, missing),
+        keep=column_list(keep),
         id_column=id,
-        append=True,
+        approximate=approximate,
     )
-    added, _ = drain(events, on_event)
-    index.reopen()
-    index.warn()
-    return added
+    drain(events, on_event)
+    found = Index(folder, temporary=temporary)
+    found.use_counted(counted[0])
+    found.warn()
+    return found
 
 
-def _check_source(source: Any) -> None:
+def check_source(source: Any) -> None:
     if isinstance(source, str):
         refuse_file_name(source)
         read_items(source)  # which refuses a string
@@ -218,10 +331,10 @@ def _load(model: str | os.PathLike[str] | LoadedModel | tuple[Any, Any], device:
     return load_model(model, device=choose_device(device))
 
 
-def _names(value: Sequence[str] | str) -> list[str]:
+def column_list(value: Sequence[str] | str) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _table(columns: Sequence[str] | str | None, missing: str) -> TableOptions:
-    names = None if columns is None else tuple(_names(columns))
+def text_table(columns: Sequence[str] | str | None, missing: str) -> TableOptions:
+    names = None if columns is None else tuple(column_list(columns))
     return TableOptions(columns=names, missing=missing)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from regard.events import Event, Progress
 from regard.inference.search.documents import IndexedText
 from regard.inference.search.exact import Positions, Vectors
 from regard.inference.search.index import Index
-from regard.inference.search.results import add_columns, column_names, one_line
+from regard.inference.search.results import one_line, with_columns
 from regard.render.result import Result, Table
 from regard.wording import count_of
 
@@ -79,21 +79,12 @@ class DuplicatesResult(Result):
         return "\n".join(lines)
 
     def to_table(self) -> Table:
-        names = column_names(one.columns for group in self.groups for one in group.members)
         rows = [
-            [
-                number,
-                group.members[0].id,
-                one.score,
-                one.id,
-                one.row,
-                one.text,
-                *(one.columns.get(name) for name in names),
-            ]
+            ([number, group.members[0].id, one.score, one.id, one.row, one.text], one.columns)
             for number, group in enumerate(self.groups, 1)
             for one in group.members
         ]
-        return add_columns(["group", "representative", "score", "id", "row", "text"], names), rows
+        return with_columns(["group", "representative", "score", "id", "row", "text"], rows)
 
 
 def find_duplicates(index: Index, *, threshold: float = 0.9) -> Generator[Event, None, DuplicatesResult]:

@@ -6,8 +6,6 @@ import os
 import shutil
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -18,21 +16,19 @@ import numpy as np
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.reading import CountedModel
+from regard.data.examples import TextExample
 from regard.errors import InputError, RegardError, check_choice
-from regard.events import Event, Note, Progress, drain
+from regard.events import Event, drain
 from regard.files.disk import replace_folder
 from regard.inference.bulk.shards import weights_digest
-from regard.inference.embedding.bulk import embed_events
-from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, load_engine
-from regard.inference.embedding.sentence_transformers import unused_prompts
+from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.inference.search.bm25 import find_words, fuse_ranks, search_bm25, words_of
-from regard.inference.search.documents import Documents, DocumentTexts, IndexedText, write_documents
+from regard.inference.search.documents import IndexedText
 from regard.inference.search.exact import Positions, Ranking, Vectors
 from regard.inference.search.index_folder import (
-    ADDING,
     IndexManifest,
     ModelRecord,
-    commit_added,
+    Segment,
     compact,
     durable_folder,
     is_index,
@@ -43,10 +39,8 @@ from regard.inference.search.index_folder import (
     verify,
     write_deleted,
 )
-from regard.inference.search.rerank import check_reranker, rerank_scores
 from regard.inference.search.results import Hit, QueryResult, SearchResult, check_queries
-from regard.inference.search.segment import EVERY, VECTORS, Segment, finish_segment
-from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned
+from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned, predict_stream
 
 if TYPE_CHECKING:
     from regard.inference.search.clusters import ClusterResult
@@ -55,7 +49,6 @@ if TYPE_CHECKING:
 Method = Literal["dense", "bm25", "hybrid"]
 FUSED = 100  # candidates of each method that hybrid search combines, at least
 BATCH = 256  # queries
-SHARD_SIZE = 1024  # texts: what a killed run embeds again at most
 
 
 class Index:
@@ -72,13 +65,13 @@ class Index:
         self._engine: EmbeddingEngine | None = None
         self._loaded: LoadedModel | None = None
         self._counted: CountedModel | None = None
-        self._open()
+        self.reopen()
 
-    def _open(self) -> None:
-        """Read the manifest and the segments; once more if another process replaced them in between."""
+    def reopen(self) -> None:
+        """See what another process, or another object, has changed in the folder."""
         self.__dict__.pop("deleted", None)
         self.manifest = IndexManifest.read(self.folder)
-        try:
+        try:  # once more if another process replaces segments in between
             self.segments: list[Segment] = open_segments(self.folder, self.manifest)
         except RegardError:
             if IndexManifest.read(self.folder) == self.manifest:
@@ -290,9 +283,22 @@ class Index:
     ) -> int:
         """Add texts and return their number; the arguments are those of `regard.index`. Until all of them are embedded,
         the index on the disk stays as it is."""
-        from regard.inference.search.build import add_to_index
+        from regard.inference.search.build import check_source, column_list, index_events, text_table
 
-        return add_to_index(self, source, columns=columns, keep=keep, id=id, missing=missing, on_event=on_event)
+        check_source(source)
+        events = index_events(
+            source,
+            self.folder,
+            lambda name: self.loaded_model(),
+            table=text_table(columns, missing),
+            keep=column_list(keep),
+            id_column=id,
+            append=True,
+        )
+        added, _ = drain(events, on_event)
+        self.reopen()
+        self.warn()
+        return added
 
     def loaded_model(self) -> LoadedModel:
         """The model of the index, loaded if it is not yet."""
@@ -300,10 +306,6 @@ class Index:
             self.load_model()
         assert self._loaded is not None
         return self._loaded
-
-    def reopen(self) -> None:
-        """See what another process, or another object, has changed in the folder."""
-        self._open()
 
     def duplicates(self, threshold: float = 0.9) -> DuplicatesResult:
         """Groups of near-duplicates: texts with a cosine similarity of `threshold` or more."""
@@ -325,7 +327,7 @@ class Index:
         """`delete` with events of compaction, which follows when a quarter of the rows is deleted."""
         wanted = {str(one) for one in ([ids] if isinstance(ids, str | int) else ids)}
         with durable_folder(self.folder).locked():
-            self._open()
+            self.reopen()
             found = {str(one.id): position for position, one in self.documents() if str(one.id) in wanted}
             if missing := sorted(wanted - set(found)):
                 more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -336,16 +338,16 @@ class Index:
                 if needs_compaction(manifest):
                     manifest = yield from compact(self.folder, manifest)
                 remove_unused(self.folder, manifest)
-        self._open()
+        self.reopen()
         return len(found)
 
     def compact(self) -> None:
         """Remove deleted rows from the disk and join all segments."""
         with durable_folder(self.folder).locked():
-            self._open()
+            self.reopen()
             manifest = drain(compact(self.folder, self.manifest))
             remove_unused(self.folder, manifest)
-        self._open()
+        self.reopen()
 
     def verify(self) -> None:
         """Compare all files with their checksums; RegardError names one that is damaged."""
@@ -363,19 +365,9 @@ class Index:
             if self.manifest.deleted is not None:
                 shutil.copy2(self.folder / self.manifest.deleted[0], staging)
         before, self.folder, self._temporary = self._temporary, target, None
-        self._open()
+        self.reopen()
         if before is not None:
             before.cleanup()
-
-
-@dataclass(frozen=True)
-class EmbeddingSettings:
-    """How texts of a new index are embedded."""
-
-    layers: str = "-1"
-    pooling: str | None = None
-    max_length: int | None = None
-    long: LongTexts = "cut"
 
 
 def engine_of(record: ModelRecord, loaded: LoadedModel, name: str) -> EmbeddingEngine:
@@ -395,131 +387,36 @@ def engine_of(record: ModelRecord, loaded: LoadedModel, name: str) -> EmbeddingE
     )
 
 
-def add_documents(
-    folder: Path,
-    read: Callable[[], Iterable[IndexedText]],
-    load: Callable[[str | None], LoadedModel],
-    *,
-    append: bool = False,
-    settings: EmbeddingSettings | None = None,
-    keep: Sequence[str] = (),
-    id_column: str | None = None,
-    approximate: bool = False,
-    restart: bool = False,
-) -> Generator[Event, None, int]:
-    """Write a new index, or add texts to one (`append`); returns the number of added texts.
-
-    `read` returns the documents with their rows from 0; without an `id_column` the id is the row. `load` gets the name
-    of the model of the index, or None for a new one. A run that was killed continues where it was, and leaves the old
-    index as it was until it is finished.
-    """
-    durable = durable_folder(folder)
-    durable.refuse_foreign()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    existing = IndexManifest.read(folder) if is_index(folder) else None
-    if existing is not None and not append:
-        raise InputError(
-            f"{folder} holds an index of {existing.rows - existing.num_deleted:,} texts; --append adds to it, or "
-            "choose another folder"
-        )
-    if existing is None and append:
-        raise InputError(f"{folder} holds no index to add to; leave --append out to write a new one")
-    with durable.locked():
-        existing = IndexManifest.read(folder) if existing is not None else None
-        durable.begin({}, differences=lambda *_: [])
-        adding = folder / ADDING
-        if restart and adding.exists():
-            shutil.rmtree(adding)
-        adding.mkdir(exist_ok=True)
-        count = yield from _write_new_documents(folder, existing, read, id_column)
-        documents = Documents(adding)
-        loaded: list[LoadedModel] = []
-
-        def load_checked() -> LoadedModel:
-            loaded.append(load(None if existing is None else existing.model.name))
-            if existing is not None:
-                engine_of(existing.model, loaded[0], str(folder))
-            return loaded[0]
-
-        chosen = settings or EmbeddingSettings()
-        if existing is not None:
-            record = existing.model
-            chosen = EmbeddingSettings(record.layers, record.pooling, record.max_length, record.long)
-        options: Any = {"layers": chosen.layers, "pooling": chosen.pooling, "max_length": chosen.max_length}
-        options |= {"long": chosen.long, "shard_size": SHARD_SIZE}
-        result = yield from embed_events(
-            DocumentTexts(documents), adding / VECTORS, load_checked, normalize=True, force=True, **options
-        )
-        approximate = approximate or (existing is not None and existing.approximate)
-        files = yield from finish_segment(adding, approximate=approximate)
-        for path in adding.glob(f"{VECTORS}.*"):  # the record of the finished job
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if existing is None:
-            home = loaded[0].folder
-            if home is not None and (prompts := unused_prompts(home)):
-                quoted = " and ".join(map(repr, prompts))
-                yield Note(
-                    message=f"warning: {home}: its prompts for queries or documents ({quoted}) are not used, which a "
-                    "search with sentence-transformers puts before them; put them before your texts for its results"
-                )
-            model = ModelRecord(
-                _stored_name(loaded[0]),
-                weights_digest(loaded[0]),
-                result.layers,
-                result.pooling,
-                result.max_length,
-                chosen.long,
-            )
-            existing = IndexManifest(model, result.width, (), tuple(keep), id_column, version=0)
-        following = documents[count - 1].row + 1
-        manifest = commit_added(folder, replace(existing, next_row=following, approximate=approximate), count, files)
-        if needs_compaction(manifest):
-            manifest = yield from compact(folder, manifest)
-        remove_unused(folder, manifest)
-    if result.cut:
-        yield Note(message=f"{result.cut:,} of {count:,} texts had more than {result.max_length} tokens and were cut")
-    return count
-
-
-def _stored_name(model: LoadedModel) -> str:
-    """The name by which the model is found again; a folder's path does not depend on the current folder."""
-    return os.path.abspath(model.name) if os.path.isdir(model.name) else model.name
-
-
-def _write_new_documents(
-    folder: Path, existing: IndexManifest | None, read: Callable[[], Iterable[IndexedText]], id_column: str | None
-) -> Generator[Event, None, int]:
-    first = 0 if existing is None else existing.next_row
-    seen: dict[str, int] = {}
-    if existing is not None and id_column is not None:
-        seen = {str(one.id): one.row for _, one in Index(folder).documents()}
-
-    def numbered() -> Iterator[IndexedText]:
-        for one in read():
-            row = one.row + first
-            if id_column is None:
-                yield replace(one, id=row, row=row)
-                continue
-            if (other := seen.get(str(one.id))) is not None:
-                raise InputError(
-                    f"row {one.row} has the id {one.id!r}, which row {other} has already; ids must differ: choose "
-                    "another column, or delete that text first"
-                )
-            seen[str(one.id)] = row
-            yield replace(one, row=row)
-
-    count = 0
-    for count in write_documents(folder / ADDING, numbered()):
-        if count % EVERY == 0:
-            yield Progress(stage="reading", done=count)
-    if not count:
-        with suppress(OSError):
-            shutil.rmtree(folder / ADDING)
-        raise InputError("there are no texts to index; expected at least one")
-    yield Progress(stage="reading", done=count, total=count)
-    return count
-
-
 def open_index(folder: str | os.PathLike[str]) -> Index:
     """Open an index that `regard index` or `regard.index` wrote, in constant time."""
     return Index(Path(os.path.expanduser(folder)))
+
+
+def check_reranker(model: FineTunedModel) -> None:
+    """InputError unless the model scores a pair of texts with one number."""
+    task = model.task
+    if task.name == "regress" or (task.name == "pair" and _positive_label(model) is not None):
+        return
+    classes = f" with {len(task.labels)} classes" if task.name == "pair" else ""
+    raise InputError(
+        f"a model for {task.name}{classes} cannot rerank; expected one that `regard train pair` trained with two "
+        "classes, or `regard train regress`"
+    )
+
+
+def rerank_scores(model: FineTunedModel, query: str, texts: Sequence[str]) -> list[float]:
+    """A score for each text: the probability of the positive class, or the value that a regression predicts."""
+    examples = [TextExample(query, text) for text in texts]
+    device = next(model.model.parameters()).device
+    label = _positive_label(model)
+    return [
+        float(one["value"] if label is None else one["probabilities"][label])
+        for one in predict_stream(model, examples, device=device)
+    ]
+
+
+def _positive_label(model: FineTunedModel) -> str | None:
+    """The class that says that a text fits: that of F1, or the last of two."""
+    if model.task.name != "pair" or len(model.task.labels) != 2:
+        return None
+    return getattr(model.task, "positive_label", None) or str(model.task.labels[-1])

@@ -63,13 +63,12 @@ class SearchResult(Result):
         return "\n\n".join(one.to_text() for one in self.results)
 
     def to_table(self) -> Table:
-        names = column_names(hit.columns for one in self.results for hit in one.hits)
         rows = [
-            [one.query, hit.rank, hit.score, hit.id, hit.row, hit.text, *(hit.columns.get(name) for name in names)]
+            ([one.query, hit.rank, hit.score, hit.id, hit.row, hit.text], hit.columns)
             for one in self.results
             for hit in one.hits
         ]
-        return add_columns(["query", "rank", "score", "id", "row", "text"], names), rows
+        return with_columns(["query", "rank", "score", "id", "row", "text"], rows)
 
 
 class IndexResult(Result):
@@ -88,14 +87,11 @@ class IndexResult(Result):
         return f"{self.output}: {count_of(self.rows, 'text')}{added}, vectors of {self.width} by {self.model}{kept}"
 
 
-def column_names(columns: Any) -> list[str]:
-    """The names of kept columns in the order of their appearance."""
-    return list(dict.fromkeys(name for one in columns for name in one))
-
-
-def add_columns(headers: list[str], names: list[str]) -> list[str]:
-    """Headers with the names of kept columns; one that is taken gets "input_" in front."""
-    return [*headers, *(f"input_{name}" if name in headers else name for name in names)]
+def with_columns(headers: list[str], rows: Sequence[tuple[Sequence[object], dict[str, Any]]]) -> Table:
+    """A table of cells and kept columns; a column whose name is taken gets "input_" in front."""
+    names = list(dict.fromkeys(name for _, columns in rows for name in columns))
+    kept = [f"input_{name}" if name in headers else name for name in names]
+    return [*headers, *kept], [[*cells, *(columns.get(name) for name in names)] for cells, columns in rows]
 
 
 def one_line(text: str, length: int = MAX_LINE) -> str:

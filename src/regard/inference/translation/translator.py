@@ -1,15 +1,20 @@
 """Translators: search in batches of similar length, word alignments from cross-attention, BLEU, and model folders.
 
+Some have several languages, with mBART's codes such as fr_XX or Marian's such as >>fra<<. Marian reads the code of the
+target language before the text. mBART reads that of the source language after the text and its decoder starts with that
+of the target; in mBART-50 both come first, and the decoder is forced to generate it.
+
 An alignment is soft, as weights, or hard, in Pharaoh format `i-j`; words are separated by spaces. The decoder reads the
 translation (teacher forcing), so any translation can be aligned.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +28,11 @@ from regard.checkpoints.files import TRANSLATION
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_model, write_model
 from regard.data.batch import collate, group_by_token_budget
-from regard.errors import InputError
+from regard.errors import InputError, check_choice
 from regard.events import drain
 from regard.files.json_files import json_bytes, read_json
 from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
 from regard.inference.generation.decoder import as_decoder, reuse_packed_weights
-from regard.inference.translation.languages import with_languages
 from regard.inference.translation.sentences import (
     SourceCount,
     SourceSentence,
@@ -44,6 +48,8 @@ from regard.nn.masks import Padded
 from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
 from regard.text.language import LANGUAGE, LanguageProfile
+from regard.text.marian import MarianTokenizer
+from regard.text.sentencepiece import LANGUAGES
 
 if TYPE_CHECKING:
     from regard.checkpoints.models import Models
@@ -138,8 +144,29 @@ class Translator:
         return split_source(text, lambda part: len(self.subwords.encode_sources([part])[0]) <= self.max_length)
 
     def align(self, text: str, ids: Sequence[int]) -> Alignment:
-        """Align a text with a translation, given by its ids; it need not be the model's own."""
-        return align(self.model, self.subwords, text, ids, alignment_heads=self.alignment_heads)
+        """Align a text with a translation, given by its `ids` without an end token; it need not be the model's own."""
+        check_has_attention(self.model)
+        subwords = self.subwords
+        source = subwords.encode_sources([text])[0]
+        inside = subwords.text_positions(source)
+        first = (
+            len(subwords.target_prefix) if tuple(ids[: len(subwords.target_prefix)]) == subwords.target_prefix else 0
+        )
+        pieces = source[inside], [*ids][first:]
+        words = subwords.source.decode(pieces[0]).split(), subwords.target.decode(pieces[1]).split()
+        if not words[0] or not words[1]:
+            return Alignment(words[0], words[1], [], [])
+        attention = _cross_attention(self.model, source, [*ids, subwords.end], self.alignment_heads)[first : len(ids)]
+        # The pieces of a target word are averaged, the pieces of a source word are summed.
+        rows = torch.zeros(len(words[1]), attention.shape[1], dtype=attention.dtype)
+        target_words = torch.tensor(word_indices(subwords.target, pieces[1]))
+        rows.index_add_(0, target_words, attention)
+        rows = rows / torch.bincount(target_words, minlength=len(rows))[:, None].clamp(min=1)
+        weights = torch.zeros(len(rows), len(words[0]), dtype=attention.dtype)
+        weights.index_add_(1, torch.tensor(word_indices(subwords.source, pieces[0])), rows[:, inside])
+        outside = rows.sum(1) - rows[:, inside].sum(1)
+        weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
+        return Alignment(*words, weights.tolist(), outside.tolist())
 
     def align_sentences(self, text: str, translation: Translation) -> Alignment:
         """Align the sentences of a text with their translations; words are numbered through the whole text."""
@@ -284,6 +311,59 @@ def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.devic
     return translator if is_own else with_languages(translator)
 
 
+def language_codes(translator: Translator) -> list[str]:
+    """The codes of the languages to choose from; none for a translator between two languages."""
+    tokenizer = translator.subwords.source
+    if isinstance(tokenizer, MarianTokenizer):
+        return tokenizer.language_codes
+    return [code for code in LANGUAGES if code in tokenizer.vocabulary]
+
+
+def with_languages(translator: Translator, src_lang: str | None = None, tgt_lang: str | None = None) -> Translator:
+    """The translator for these languages, by default those of its files; it shares the weights."""
+    codes, is_marian = language_codes(translator), isinstance(translator.subwords.source, MarianTokenizer)
+    if is_marian and src_lang is not None:
+        raise InputError("a Marian model recognizes the source language by itself; leave src_lang out")
+    for name, code in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
+        if code is not None and not codes:
+            raise InputError(f"{name} is {code!r}, but this translator has one pair of languages; leave it out")
+        if code is not None:
+            check_choice(name, code, codes)
+    if not codes:
+        return translator
+    subwords, model = translator.subwords, copy.copy(translator.model)
+    tokenizer = subwords.source
+    if is_marian:
+        prefix = () if tgt_lang is None else (tokenizer.id(f">>{tgt_lang}<<"),)
+        return replace(translator, subwords=replace(subwords, source_prefix=prefix))
+    source = tokenizer.id(src_lang) if src_lang is not None else _default_source(translator, codes)
+    if len(codes) < len(LANGUAGES):
+        model.begin = model.begin if tgt_lang is None else tokenizer.id(tgt_lang)
+        changed = replace(subwords, source_suffix=(subwords.end, source))
+    else:
+        model.forced_first = model.forced_first if tgt_lang is None else tokenizer.id(tgt_lang)
+        first = () if model.forced_first is None else (model.forced_first,)
+        changed = replace(subwords, source_prefix=(source,), target_prefix=first)
+    return replace(translator, model=model, subwords=changed)
+
+
+def check_target_language(translator: Translator) -> None:
+    """Raise InputError if a translator into several languages does not know which one."""
+    codes, tokenizer = language_codes(translator), translator.subwords.target
+    if not codes or isinstance(tokenizer, MarianTokenizer):  # a text for Marian may begin with the code itself
+        return
+    model = translator.model
+    first = model.begin if len(codes) < len(LANGUAGES) else model.forced_first
+    if first is None or tokenizer.token(first) not in codes:
+        raise InputError(f"this model translates into {len(codes)} languages; choose one with tgt_lang, such as fr_XX")
+
+
+def _default_source(translator: Translator, codes: list[str]) -> int:
+    tokenizer = translator.subwords.source
+    added = [token for token in tokenizer.encode("").tokens if token in codes]
+    return tokenizer.id(added[0] if added else "en_XX")
+
+
 def _read_alignment_heads(path: Path) -> AlignmentHeads:
     alignment = read_json(path).get("alignment")
     if isinstance(alignment, dict):
@@ -366,31 +446,6 @@ def check_has_attention(model: TranslationModel) -> None:
         raise InputError(
             "this model has no attention (model.score is none), so it has no alignment; train one with attention"
         )
-
-
-def align(
-    model: TranslationModel, subwords: Subwords, text: str, ids: Sequence[int], *, alignment_heads: AlignmentHeads
-) -> Alignment:
-    """Align a text with a translation, given by its `ids` without an end token."""
-    check_has_attention(model)
-    source = subwords.encode_sources([text])[0]
-    inside = subwords.text_positions(source)
-    first = len(subwords.target_prefix) if tuple(ids[: len(subwords.target_prefix)]) == subwords.target_prefix else 0
-    pieces = source[inside], [*ids][first:]
-    words = subwords.source.decode(pieces[0]).split(), subwords.target.decode(pieces[1]).split()
-    if not words[0] or not words[1]:
-        return Alignment(words[0], words[1], [], [])
-    attention = _cross_attention(model, source, [*ids, subwords.end], alignment_heads)[first : len(ids)]
-    # The pieces of a target word are averaged, the pieces of a source word are summed.
-    rows = torch.zeros(len(words[1]), attention.shape[1], dtype=attention.dtype)
-    target_words = torch.tensor(word_indices(subwords.target, pieces[1]))
-    rows.index_add_(0, target_words, attention)
-    rows = rows / torch.bincount(target_words, minlength=len(rows))[:, None].clamp(min=1)
-    weights = torch.zeros(len(rows), len(words[0]), dtype=attention.dtype)
-    weights.index_add_(1, torch.tensor(word_indices(subwords.source, pieces[0])), rows[:, inside])
-    outside = rows.sum(1) - rows[:, inside].sum(1)
-    weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
-    return Alignment(*words, weights.tolist(), outside.tolist())
 
 
 def _cross_attention(

@@ -52,7 +52,7 @@ class FusedLayer:
 
         `cross` adds cross-attention, with its residual and norm. `select` takes the positions whose output is needed.
         """
-        select = select or _identity
+        select = select or identity
         if self.parallel:
             normed = self.attention_norm(x)
             attended = self.output(select(attend(self.project(normed))))
@@ -90,7 +90,7 @@ class FusedLayer:
 def norm_function(module: nn.Module | None) -> Function:
     """Return the function of a norm; the identity for None."""
     if module is None or isinstance(module, nn.Identity):
-        return _identity
+        return identity
     if isinstance(module, nn.LayerNorm):
         shape, weight, bias, eps = list(module.normalized_shape), module.weight, module.bias, module.eps
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
@@ -109,5 +109,5 @@ def _rms_norm(module: nn.RMSNorm) -> Function:
     return lambda x: (x * scaled).div_(torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(smallest))
 
 
-def _identity(x: Tensor) -> Tensor:
+def identity(x: Tensor) -> Tensor:
     return x

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from regard.nn import recording
 from regard.nn.attention import Attention, FusedProjection
 from regard.nn.block import ACTIVATIONS, Block, FeedForward, ParallelBlock, TransformerLayer
-from regard.nn.fast.fused_layer import Function, FusedLayer, norm_function
+from regard.nn.fast.fused_layer import Function, FusedLayer, identity, norm_function
 from regard.nn.fast.int8_weights import int8_range, onednn_int8_product, quantize_matrix, supports_int8
 from regard.nn.fast.packed_linear import FUSED_ACTIVATIONS, pack_matrix, packed_product, supports_packing
 from regard.nn.layer import Layer
@@ -187,7 +187,7 @@ def _feed_forward(module: FeedForward, linear_class: Callable[..., nn.Module]) -
     twin = copy.copy(module)
     inner, outer = linear_class(module.inner, name), linear_class(module.outer)
     twin._modules = {**module._modules, "inner": inner, "outer": outer}
-    twin.activation = _identity
+    twin.activation = identity
     return twin
 
 
@@ -203,7 +203,3 @@ def _with_children(module: M, replace: Callable[[nn.Module], nn.Module | None]) 
     twin = copy.copy(module)
     twin._modules = {name: replaced.get(child) for name, child in module._modules.items()}
     return twin
-
-
-def _identity(x: Tensor) -> Tensor:
-    return x

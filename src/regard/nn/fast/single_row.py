@@ -301,9 +301,9 @@ def _works(device: torch.device, dtype: torch.dtype) -> bool:
 
 def _kernels() -> Any:
     """Import the kernels at first use, since Triton may be missing."""
-    from regard.nn.fast import single_row_kernels
+    from regard.nn.fast import triton_kernels
 
-    return single_row_kernels
+    return triton_kernels
 
 
 def _at(device: torch.device) -> AbstractContextManager[object]:

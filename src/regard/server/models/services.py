@@ -19,7 +19,7 @@ from regard.checkpoints.reading import reading_count
 from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
-from regard.inference.search.rerank import check_reranker
+from regard.inference.search.index import check_reranker
 from regard.server.errors import invalid, too_long
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
 from regard.tasks.fine_tuned_model import FineTunedModel

@@ -1,1 +1,0 @@
-"""Bulk prediction: a file of inputs to a table of predictions."""
