@@ -219,7 +219,7 @@ def _stream(stack: ExitStack, path: str | os.PathLike[str], options: TableOption
             records = json_list(list(whole), name)
             return _Stream(Table(name, "JSON list", [], [], None, unit="record"), records=records)
         return _Stream(Table(name, "JSON lines", [], [], None), records=_json_lines(whole, name))
-    table_format = infer_format(head, path, delimiter=options.delimiter, quoting=options.quoting)
+    table_format = infer_format(head, path, options)
     cells = ((number, list[object](row)) for number, row in table_format.rows(whole, name))
     return _Stream(Table(name, table_format.description, [], [], None, table_format.delimiter), cells=cells)
 

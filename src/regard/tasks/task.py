@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.data.readers import ExampleSet, TableOptions
+from regard.data.readers import ExampleSet
 from regard.errors import InputError, suggest
 from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.inputs import InputSequence
@@ -67,6 +67,7 @@ class Task(ABC, Generic[Example]):
     transformers_head: ClassVar[str]
     pooled: ClassVar[bool]
     max_length: ClassVar[int]  # default maximum number of tokens per sequence
+    # (path, table options, *, labeled); `labeled`: True requires labels, False ignores them, None reads them if any.
     reader: ClassVar[Callable[..., ExampleSet[Any]]]
     output_layer: ClassVar[str] = "classifier"  # unless the task is pooled
     training_defaults: ClassVar[Mapping[str, object]] = {}  # settings of fine-tuning that differ from the usual ones
@@ -117,15 +118,8 @@ class Task(ABC, Generic[Example]):
         return None
 
     @classmethod
-    def read(
-        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
-    ) -> ExampleSet[Example]:
-        """Read the examples of a file. `labeled`: True requires labels, False ignores them, None reads them if any."""
-        return cls.reader(path, labeled=labeled, **vars(table))
-
-    @classmethod
     def has_own_format(cls, path: str | os.PathLike[str]) -> bool:
-        """Whether a file is in a format of this task, which `read` reads, and not a table or one text per line."""
+        """Whether a file is in a format of this task, which `reader` reads, and not a table or one text per line."""
         return False
 
     @classmethod

@@ -122,7 +122,7 @@ def _open_file(
         records = read_records(path) if task.num_texts == 0 and is_file else None
         if records is not None:
             return _of_records(task, *records, table, keep)
-        read = task.read(path, table, labeled=False)
+        read = task.reader(path, table, labeled=False)
         lines = read.lines or None
         rereadable = path != STANDARD_INPUT and os.path.exists(path)
         return _of_examples(
@@ -224,7 +224,7 @@ def _of_records(
     keep: Sequence[str],
 ) -> PredictionInput:
     """Rows with columns of a task that reads something else than texts."""
-    read = task.read(records, table, labeled=False)
+    read = task.reader(records, table, labeled=False)
     return _of_examples(read.examples, records.name, read.description, keep, lines, records=records.records)
 
 
