@@ -90,6 +90,21 @@ def without_label(example: Example) -> Example:
     return replace(example, tags=None) if isinstance(example, TaggedExample) else replace(example, label=None)
 
 
+def example_values(example: Example) -> dict[str, object]:
+    """The input of an example by name, as a table would hold it."""
+    match example:
+        case TextExample(text, None) | TaggedExample(text):
+            return {"text": text}
+        case TextExample(text, second):
+            return {"text_a": text, "text_b": second}
+        case QuestionExample(id, question, context):
+            return {"id": id, "question": question, "context": context}
+        case ChoiceExample(text, endings):
+            return {"text": text, "endings": list(endings)}
+        case ImageExample(name=name):
+            return {"image": name}
+
+
 def example_key(example: Example) -> Hashable:
     """Return a key that is equal for examples with the same input."""
     if isinstance(example, ImageExample):

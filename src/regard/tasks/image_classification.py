@@ -69,9 +69,6 @@ class ImageTask(TextClassification):
     def to_columns(self, prediction: Prediction) -> dict[str, Any]:
         return {"image": prediction["image"], **super().to_columns(prediction)}
 
-    def _input_fields(self, example: Any) -> dict[str, Any]:
-        return {"image": example.name}
-
 
 @dataclass(frozen=True, eq=False)
 class ImageBatch:

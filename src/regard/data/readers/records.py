@@ -158,11 +158,25 @@ def open_records(
             return Records(name, iter(list(parquet_rows(file, path, budget))), "Parquet", "row"), []
         lines = _text_lines(file, path, encoding, max_size)
     first = next(line for line in lines if line.strip()).strip()
-    if is_table or not is_json(path, first):
-        return None, lines
-    if first.startswith("["):
-        return Records(name, json_list(lines, name), "JSON list", "record"), lines
-    return Records(name, json_lines(lines, name), "JSON lines"), lines
+    return None if is_table else json_records(path, first, lines), lines
+
+
+def json_records(path: Path, first: str, lines: Iterable[str], *, keep_blank: bool = False) -> Records | None:
+    """Return the records in the lines of a file, the first of which that is not blank is `first`; None if not JSON.
+
+    With `keep_blank`, a blank line of JSON lines is an empty record.
+    """
+    name = display_name(path)
+    if not is_json(path, first):
+        return None
+    if first.lstrip().startswith("["):
+        return Records(name, json_list(list(lines), name), "JSON list", "record")
+    records = (
+        (number, parse_object(line, f"{name} line {number}") if line.strip() else {})
+        for number, line in enumerate(lines, start=1)
+        if keep_blank or line.strip()
+    )
+    return Records(name, records, "JSON lines")
 
 
 def is_parquet(path: Path, file: IO[bytes]) -> bool:
@@ -191,12 +205,6 @@ def json_object(line: str) -> Record | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def json_lines(lines: Iterable[str], name: str) -> Iterator[tuple[int, Record]]:
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield number, parse_object(line, f"{name} line {number}")
 
 
 def json_list(lines: Sequence[str], name: str) -> Iterator[tuple[int, Record]]:

@@ -178,11 +178,6 @@ def header_of(
     return (unique_names(table.rows[0]), 1) if header else (None, 0)
 
 
-def has_header_row(table: Table, columns: Sequence[str] | None, header: bool | None) -> bool:
-    """Return whether the first row of a table names its columns."""
-    return header_of(table, columns, header)[1] == 1
-
-
 def _named(
     table: Table, names: list[str] | None, columns: Sequence[str], *, task: TextTask, labeled: bool | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -252,7 +247,7 @@ def _label(
 
 
 def _texts_by_name(table: Table, folded: list[str], task: TextTask) -> tuple[int, ...] | None:
-    pair = _pair_by_name(folded)
+    pair = next((names for names in PAIRS if names[0] in folded and names[1] in folded), None)
     single = next((name for name in TEXTS if name in folded), None)
     if pair and task == "classify":
         raise InputError(
@@ -262,10 +257,6 @@ def _texts_by_name(table: Table, folded: list[str], task: TextTask) -> tuple[int
     if pair:
         return folded.index(pair[0]), folded.index(pair[1])
     return (folded.index(single),) if single and task != "pair" else None
-
-
-def _pair_by_name(folded: Sequence[str]) -> tuple[str, str] | None:
-    return next((names for names in PAIRS if names[0] in folded and names[1] in folded), None)
 
 
 def _describe(table: Table, names: list[str] | None, texts: tuple[int, ...], labels: tuple[int, ...]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regard.data.example_images import example_images
-from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
+from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample, example_values
 from regard.data.files import STANDARD_INPUT, display_name, is_file_name, is_rereadable, read_all_lines
 from regard.data.readers import RecordList, TableOptions, holds_images
 from regard.data.readers.records import open_records
@@ -226,21 +226,6 @@ def _of_records(
     """Rows with columns of a task that reads something else than texts."""
     read = task.reader(records, table, labeled=False)
     return _of_examples(read.examples, records.name, read.description, keep, lines, records=records.records)
-
-
-def example_values(example: Example) -> dict[str, object]:
-    """The input of an example by name, as a table would hold it."""
-    match example:
-        case TextExample(text, None) | TaggedExample(text):
-            return {"text": text}
-        case TextExample(text, second):
-            return {"text_a": text, "text_b": second}
-        case QuestionExample(id, question, context):
-            return {"id": id, "question": question, "context": context}
-        case ChoiceExample(text, endings):
-            return {"text": text, "endings": list(endings)}
-        case ImageExample(name=name):
-            return {"image": name}
 
 
 def _chosen(keep: Sequence[str], columns: Sequence[str], name: str) -> tuple[str, ...]:

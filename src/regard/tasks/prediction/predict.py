@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from regard.data.batch import group_by_size
-from regard.data.examples import Example, ImageExample
+from regard.data.examples import Example, ImageExample, example_values
 from regard.events import Event, Note, Progress, ResultItem, drain
 from regard.tasks.fine_tuned_model import FineTunedModel, predict_steps
-from regard.tasks.prediction.inputs import InputRow, PredictionInput, example_values
+from regard.tasks.prediction.inputs import InputRow, PredictionInput
 from regard.tasks.prediction.result import PAGE_EXAMPLES, PredictResult, json_line, printed_row
 from regard.tasks.prediction.table import PredictionTable
 from regard.tasks.task import Prediction

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 from pydantic import PrivateAttr
 
-from regard.data.examples import Example, ImageExample
+from regard.data.examples import Example, ImageExample, example_values
 from regard.escaping import escape_json
 from regard.models.family import family_name
 from regard.render.page_arrays import data_uri
 from regard.render.result import Result, Table, round_floats
-from regard.tasks.prediction.inputs import InputRow, example_values
+from regard.tasks.prediction.inputs import InputRow
 from regard.tasks.prediction.table import PredictionTable, add_columns
 from regard.tasks.task import Prediction, Task
 from regard.wording import count_of
