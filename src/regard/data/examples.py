@@ -143,13 +143,13 @@ def split_examples(examples: Sequence[Example], parts: str = "80/10/10", *, seed
     return _assign(groups, fractions, seed)
 
 
-def split_folds(examples: Sequence[Example], count: int, *, seed: int = 0) -> list[list[int]]:
+def split_folds(examples: Sequence[Example], count: int) -> list[list[int]]:
     """Return the indices of the examples in each fold of a cross-validation, as `split_examples` splits.
 
     There are fewer folds if there are fewer different texts.
     """
     groups = _groups(examples)
-    generator, number = random.Random(seed), 0
+    generator, number = random.Random(0), 0
     folds: list[list[int]] = [[] for _ in range(min(count, sum(map(len, groups))))]
     for stratum in groups:
         generator.shuffle(stratum)

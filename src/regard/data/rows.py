@@ -26,7 +26,6 @@ from itertools import chain
 from typing import Any
 
 from regard.data.files import decode_lines, display_name, files_of, open_bytes
-from regard.data.frames import DataFrameSource
 from regard.data.labels import is_missing
 from regard.data.readers.memory import frame_records
 from regard.data.readers.records import (
@@ -41,7 +40,7 @@ from regard.data.readers.records import (
 )
 from regard.data.readers.roles import RowWidths, decide_texts, header_of, text_cell
 from regard.data.readers.tables import SAMPLE, SAMPLE_LINES, Missing, Table, TableOptions, infer_format
-from regard.data.text_inputs import read_items
+from regard.data.text_inputs import DataFrameSource, read_items
 from regard.errors import InputError, check_choice
 from regard.wording import count_of
 

@@ -39,6 +39,19 @@ class TextInputs:
         return [text for text in self.texts if text is not None]
 
 
+@dataclass(frozen=True, eq=False)
+class DataFrameSource:
+    """A DataFrame of pandas or polars; in lines that reproduce a result, a file or a variable stands for it."""
+
+    frame: Any
+
+    def __str__(self) -> str:
+        return "FILE"
+
+    def __repr__(self) -> str:
+        return "frame"
+
+
 def read_items(X: Any, expected: str = "a list of texts") -> list[Any]:
     """Return the items of a list, tuple, generator, Series, array or column. Raises InputError for anything else."""
     if isinstance(X, str | bytes):

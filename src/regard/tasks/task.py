@@ -133,17 +133,17 @@ class Task(ABC, Generic[Example]):
         raise InputError(f"evidence is shown for one text or two, and the input of {cls.name} is another")
 
     @classmethod
-    @abstractmethod
     def from_examples(cls, examples: Sequence[Example]) -> Task[Example]:
-        """The task that labeled examples define."""
+        """The task that labeled examples define; by default one without parameters."""
+        return cls()
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """The parameters of the task as JSON, for `from_dict`."""
+        return {}
 
     @classmethod
-    @abstractmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Task[Example]: ...
+    def from_dict(cls, document: Mapping[str, Any]) -> Task[Example]:
+        return cls()
 
     @abstractmethod
     def check(self, example: Example) -> None:

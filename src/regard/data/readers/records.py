@@ -87,10 +87,10 @@ class ExampleSet(Generic[E]):
         return replace(self, examples=examples, lines=lines, description=f"{self.description}; {count:,} sampled")
 
 
-def read_lines(path: Path, encoding: str | None = None) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     """Return all lines of a text file. Raises InputError if it is empty or binary."""
     with open_bounded(path) as (file, max_size):
-        return _text_lines(file, path, encoding, max_size)
+        return _text_lines(file, path, None, max_size)
 
 
 def _text_lines(file: IO[bytes], path: Path, encoding: str | None, max_size: int) -> list[str]:

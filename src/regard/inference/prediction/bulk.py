@@ -35,8 +35,7 @@ from regard.inference.prediction.outputs import CellKind, kind_of_cells
 from regard.tasks.fine_tuned_model import FineTunedModel, fine_tuned_of
 from regard.tasks.prediction.inputs import InputRow, PredictionInput
 from regard.tasks.prediction.predict import predict_rows, reading_note, row_size
-from regard.tasks.prediction.result import PAGE_EXAMPLES, PredictResult
-from regard.tasks.prediction.table import PredictionTable
+from regard.tasks.prediction.result import PAGE_EXAMPLES, PredictionTable, PredictResult
 from regard.tasks.task import Task
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.tasks.evaluation.calibration import calibrate_classes, calibrate_event, calibration_remark
+from regard.tasks.evaluation.calibration import calibrate_classes, calibrate_event, calibration_remark, threshold_curve
 from regard.tasks.evaluation.parts import (
     ClassScores,
     Confusion,
@@ -15,7 +15,6 @@ from regard.tasks.evaluation.parts import (
     ErrorCase,
     TaskEvaluation,
 )
-from regard.tasks.evaluation.thresholds import threshold_curve
 from regard.tasks.metrics import (
     Array,
     Counts,

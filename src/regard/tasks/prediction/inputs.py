@@ -172,10 +172,10 @@ def _of_rows(
     )
 
 
-def _example(task: Task[Any], row: Row) -> Example | None:
+def _example(task: Task[Example], row: Row) -> Example | None:
     if any(text is None or not text.strip() for text in row.texts):
         return None
-    example: Example = task.example(*row.texts)  # type: ignore[arg-type]
+    example = task.example(*row.texts)  # type: ignore[arg-type]
     if isinstance(example, QuestionExample) and row.values.get("id") is not None:
         return replace(example, id=str(row.values["id"]))
     return example
@@ -244,17 +244,16 @@ def _example_images(source: Any) -> list[str]:
     return names if all(isinstance(name, str) and name in example_images() for name in names) else []
 
 
-def _typed(task: Task[Any], text: str) -> Example:
+def _typed(task: Task[Example], text: str) -> Example:
     if task.input_hint:
         tab = " A tab does not separate them here." if "\t" in text else ""
         raise InputError(f"{task.input_hint}{tab}")
     if not text.strip():
         raise InputError("the text is blank; expected at least one word")
-    example: Example = task.example(text)
-    return example
+    return task.example(text)
 
 
-def _typed_pair(task: Task[Any], text: object, second: str | os.PathLike[str]) -> Example:
+def _typed_pair(task: Task[Example], text: object, second: str | os.PathLike[str]) -> Example:
     if isinstance(text, list) and len(text) == 1 and isinstance(text[0], str):
         text = text[0]
     elif isinstance(text, str) and (text == STANDARD_INPUT or os.path.isfile(text)):
@@ -267,14 +266,12 @@ def _typed_pair(task: Task[Any], text: object, second: str | os.PathLike[str]) -
         raise InputError("one of the two texts is blank; expected at least one word in each")
     if task.num_texts == 1:
         raise InputError(f"{task.name} reads one text, and two were given; quote a text of several words")
-    example: Example = task.example(text, second)
-    return example
+    return task.example(text, second)
 
 
-def _listed(task: Task[Any], item: object, index: int) -> Example:
+def _listed(task: Task[Example], item: object, index: int) -> Example:
     """An item of a list for a task that reads neither texts nor pairs: a text and its endings."""
     texts = [item] if isinstance(item, str) or not isinstance(item, Sequence) else list(item)
     if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
         raise InputError(f"item {index + 1}: {task.input_hint}")
-    example: Example = task.example(*map(str, texts))
-    return example
+    return task.example(*map(str, texts))

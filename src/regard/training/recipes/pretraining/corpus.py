@@ -18,7 +18,7 @@ from regard.data.corpus import CorpusProgress, CorpusReport, corpus_events, read
 from regard.data.corpus.build import SHARD_BYTES
 from regard.data.corpus.documents import find_sources
 from regard.data.corpus.folder import ORIGIN, VOCABULARY, refuse_foreign_files
-from regard.data.corpus.upload import check_address, upload_corpus
+from regard.data.corpus.reader import check_address, upload_corpus
 from regard.data.corpus.vocabulary import SizeError
 from regard.errors import InputError
 from regard.events import Event, Note, Progress, map_events
