@@ -72,10 +72,8 @@ def _xz_chunks(file: BinaryIO) -> Iterator[bytes]:
     while data:
         stream = lzma.LZMADecompressor(memlimit=XZ_MEMORY)
         while not stream.eof:
-            if stream.needs_input:
-                data = data or file.read(XZ_CHUNK)
-                if not data:
-                    raise EOFError("the last stream is incomplete")
+            if stream.needs_input and not (data := data or file.read(XZ_CHUNK)):
+                raise EOFError("the last stream is incomplete")
             try:
                 decompressed = stream.decompress(data, BUFFER)
             except lzma.LZMAError as error:
@@ -110,8 +108,7 @@ def _zstd_chunks(file: BinaryIO, zstandard: Any) -> Iterator[bytes]:
     while data:
         frame = decompressor.decompressobj()
         while not frame.eof:
-            data = data or file.read(ZSTD_CHUNK)
-            if not data:
+            if not (data := data or file.read(ZSTD_CHUNK)):
                 raise EOFError("the last frame is incomplete")
             try:
                 decompressed = frame.decompress(data)

@@ -77,14 +77,12 @@ Example = TextExample | ChoiceExample | TaggedExample | QuestionExample | ImageE
 
 
 def is_labeled(example: Example) -> bool:
-    """Return whether the example has a label."""
     if isinstance(example, QuestionExample):
         return bool(example.answers) or not example.answerable
     return (example.tags if isinstance(example, TaggedExample) else example.label) is not None
 
 
 def without_label(example: Example) -> Example:
-    """Return the example without its label, tags or answers."""
     if isinstance(example, QuestionExample):
         return replace(example, answers=(), answerable=True)
     return replace(example, tags=None) if isinstance(example, TaggedExample) else replace(example, label=None)
@@ -123,7 +121,6 @@ def leakage_key(example: Example) -> Hashable:
 
 
 def normalize_text(text: str) -> str:
-    """Fold case and collapse whitespace."""
     return " ".join(text.casefold().split())
 
 

@@ -162,11 +162,8 @@ def _item(item: Any, row: int, pairs: bool) -> str | tuple[str, str] | None:
         if pairs and any(is_missing(part) for part in item):
             return None
     expected = "texts or pairs of them" if pairs else "texts"
-    raise InputError(f"expected {expected}, got {_kind(item)} in row {row}: {str(item)[:40]!r}")
-
-
-def _kind(item: object) -> str:
-    return f"{len(item)} items" if isinstance(item, list | tuple) else type(item).__name__
+    kind = f"{len(item)} items" if isinstance(item, list | tuple) else type(item).__name__
+    raise InputError(f"expected {expected}, got {kind} in row {row}: {str(item)[:40]!r}")
 
 
 def _index(index: Any) -> Any:

@@ -37,7 +37,6 @@ class ImageTask(TextClassification):
     purpose: ClassVar[str] = "Classifies images"
     reader = staticmethod(read_image_examples)  # type: ignore[assignment]
     reads_images: ClassVar[bool] = True
-    reads_plain_text: ClassVar[bool] = False
 
     @classmethod
     def example(cls, text: str, second: str | None = None) -> Any:

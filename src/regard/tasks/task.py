@@ -74,7 +74,6 @@ class Task(ABC, Generic[Example]):
     data_format: ClassVar[str] = "labeled examples"  # of training files
     input_hint: ClassVar[str] = ""  # names on the page unless the input is one text
     reads_images: ClassVar[bool] = False
-    reads_plain_text: ClassVar[bool] = False  # an example can be one line of plain text
     # Texts per example; None for one or two, 0 if an example is something else.
     num_texts: ClassVar[int | None] = 1
     answer_keys: ClassVar[tuple[str, ...]]  # of a prediction, without its input

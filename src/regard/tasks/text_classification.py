@@ -41,7 +41,6 @@ class TextClassification(LabelTask[TextExample]):
     transformers_head: ClassVar[str] = "SequenceClassification"
     pooled: ClassVar[bool] = True
     max_length: ClassVar[int] = 128
-    reads_plain_text: ClassVar[bool] = True
     answer_keys: ClassVar[tuple[str, ...]] = ("label", "probabilities")
     is_classification: ClassVar[bool] = True
 
@@ -193,7 +192,6 @@ class PairClassification(TextClassification):
     data_format: ClassVar[str] = "TSV or CSV with two texts and their label"
     input_hint: ClassVar[str] = 'This model compares two texts: give both, "first" "second", or a file of pairs.'
     max_length: ClassVar[int] = 256
-    reads_plain_text: ClassVar[bool] = False
     num_texts: ClassVar[int | None] = 2
 
     @classmethod

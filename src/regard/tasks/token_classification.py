@@ -42,7 +42,6 @@ class TokenClassification(LabelTask[TaggedExample]):
     transformers_head: ClassVar[str] = "TokenClassification"
     pooled: ClassVar[bool] = False
     max_length: ClassVar[int] = 256
-    reads_plain_text: ClassVar[bool] = True
     answer_keys: ClassVar[tuple[str, ...]] = ("entities", "tags")
 
     @classmethod

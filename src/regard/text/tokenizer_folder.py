@@ -293,7 +293,6 @@ def _strip_before_mask(tokens: dict[str, AddedToken], settings: TokenizerConfig)
 
 
 def read_vocabulary_ids(path: Path) -> dict[str, int]:
-    """The tokens and ids of a vocab.json."""
     vocabulary = read_object(path)
     for token, number in vocabulary.items():
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**32:

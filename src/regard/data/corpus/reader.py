@@ -111,7 +111,6 @@ class Corpus:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the corpus."""
         return Tokenizer.open(self.folder / TOKENIZER)
 
     @property

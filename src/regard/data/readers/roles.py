@@ -219,23 +219,12 @@ def _inferred(
         )
     if labeled is False:
         return texts, ()
-    if label is None:
-        label = _label(table, names, first, [c for c in columns if c.index not in texts], task, labeled, named)
-    return texts, () if label is None else (label,)
-
-
-def _label(
-    table: Table,
-    names: list[str] | None,
-    first: int,
-    rest: list[Column],
-    task: TextTask,
-    labeled: bool | None,
-    named: bool,
-) -> int | None:
+    if label is not None:
+        return texts, (label,)
+    rest = [column for column in columns if column.index not in texts]
     # A header that names the texts would also name the label, so infer one among several columns only if it is needed.
     if named and not labeled and len(rest) != 1:
-        return None
+        return texts, ()
     candidates = label_by_shape(rest, numbers=task == "regress", needed=bool(labeled))
     if len(candidates) > 1:
         listed = ", ".join(str(index) for index in candidates)
@@ -243,7 +232,7 @@ def _label(
             f"{table.name}: the label may be any of the columns {listed}; {numbered(table, names, first)}; "
             "name the columns with --columns, such as --columns 0,1 (text, then label)"
         )
-    return candidates[0] if candidates else None
+    return texts, tuple(candidates)
 
 
 def _texts_by_name(table: Table, folded: list[str], task: TextTask) -> tuple[int, ...] | None:

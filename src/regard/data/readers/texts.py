@@ -92,11 +92,9 @@ class _Rows:
         return self.gold is not None and self.gold < len(cells) and cells[self.gold] == _NO_AGREEMENT
 
     def example(self, row: int) -> TextExample:
-        texts = [self._text(row, index) for index in self.roles.texts]
+        cells, where = self.table.rows[row], self.table.location(row)
+        texts = [text_cell(self.roles, cells, index, where) for index in self.roles.texts]
         return TextExample(texts[0], texts[1] if len(texts) > 1 else None, self._label(row))
-
-    def _text(self, row: int, index: int) -> str:
-        return text_cell(self.roles, self.table.rows[row], index, self.table.location(row))
 
     def _label(self, row: int) -> str | tuple[str, ...] | float | None:
         labels, cells = self.roles.labels, self.table.rows[row]

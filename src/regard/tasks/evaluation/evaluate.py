@@ -35,7 +35,7 @@ def evaluate_model(
     The result has the `top` worst errors, and `save_errors` writes all of them. `seed` is that of the bootstrap, and
     `name` that of the model in the result.
     """
-    device = next(model.model.parameters()).device
+    device = model.device
     read = _read(model.task.name, data, table)
     yield Note(message=describe_compute(model, device))
     yield Note(message=f"{len(read.examples):,} examples of {read.path} ({read.description})")
