@@ -163,7 +163,7 @@ class _Build:
                 with suppress(_NoTokens), replace_folder(shard_folder(self.folder, len(shards))) as staging:
                     record = yield from map_events(
                         write_part(documents, part.end, staging, self.encoder),
-                        lambda done, shards=shards: progress(shards, done.documents, done.tokens),  # type: ignore[misc]
+                        lambda done, shards=shards: progress(shards, *done),  # type: ignore[misc]
                     )
                     if record is None:
                         raise _NoTokens

@@ -154,20 +154,12 @@ def text_bytes(document: Document) -> int:
     return sum(len(text) if text.isascii() else len(text.encode()) for text in document.paragraphs)
 
 
-@dataclass(frozen=True)
-class PartProgress:
-    """How much of a part is encoded."""
-
-    documents: int
-    tokens: int
-
-
 def write_part(
     documents: Iterator[Document], end: Position, folder: Path, encoder: CorpusEncoder
-) -> Generator[PartProgress, None, ShardRecord | None]:
+) -> Generator[tuple[int, int], None, ShardRecord | None]:
     """Encode the documents of a part that ends at `end` and write its shard into an empty folder.
 
-    Returns None if it has no tokens.
+    Yields how many documents and tokens are encoded. Returns None if the part has no tokens.
     """
     writer = ShardWriter(folder, dtype=token_type(encoder.vocabulary), unknown=encoder.unknown)
     try:
@@ -186,7 +178,7 @@ def write_part(
             if document is None or pending >= BATCH:
                 writer.add(*encoder.encode(sentences), counts)
                 sentences, counts, pending = [], [], 0
-                yield PartProgress(done, writer.tokens)
+                yield done, writer.tokens
         return writer.finish(paragraphs=paragraphs, size=size, next=end.key) if writer.tokens else None
     finally:
         writer.close()

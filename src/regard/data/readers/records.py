@@ -270,22 +270,14 @@ def _read_bounded(file: IO[bytes], path: Path) -> bytes:
 
 def string_at(record: Record, key: str, where: str) -> str:
     """Return the string at a key. Raises InputError if there is none."""
-    value = _value_at(record, key, where)
-    if value is None:
-        raise MissingValue(f"{where}: {key!r} should be a string, got null")
-    if not isinstance(value, str):
-        raise InputError(f"{where}: {key!r} should be a string, got {kind_of(value)}")
+    value = _value_at(record, key, where, str, "a string")
     refuse_halves(value, key, where)
     return value
 
 
 def strings_at(record: Record, key: str, where: str) -> list[str]:
     """Return the list of strings at a key. Raises InputError if there is none."""
-    value = _value_at(record, key, where)
-    if value is None:
-        raise MissingValue(f"{where}: {key!r} should be a list of strings, got null")
-    if not isinstance(value, list):
-        raise InputError(f"{where}: {key!r} should be a list of strings, got {kind_of(value)}")
+    value = _value_at(record, key, where, list, "a list of strings")
     for item in value:
         if not isinstance(item, str):
             raise InputError(f"{where}: {key!r} should hold strings, got {kind_of(item)}: {item!r}")
@@ -293,10 +285,15 @@ def strings_at(record: Record, key: str, where: str) -> list[str]:
     return value
 
 
-def _value_at(record: Record, key: str, where: str) -> object:
+def _value_at(record: Record, key: str, where: str, kind: type[E], expected: str) -> E:
     if key not in record:
         raise InputError(f"{where}: no key {key!r}; {suggest(key, record)}")
-    return record[key]
+    value = record[key]
+    if value is None:
+        raise MissingValue(f"{where}: {key!r} should be {expected}, got null")
+    if not isinstance(value, kind):
+        raise InputError(f"{where}: {key!r} should be {expected}, got {kind_of(value)}")
+    return value
 
 
 def refuse_halves(text: str, key: str, where: str) -> None:
