@@ -115,7 +115,7 @@ def write_corpus(folder: Path, family: str, tokens: int) -> int:
 
 
 def upload(server: Any, folder: Path) -> str:
-    from regard.data.corpus.upload import upload_corpus
+    from regard.data.corpus.reader import upload_corpus
     from tests.object_store import SIGNED
 
     server.request(folder.name, method="PUT", Authorization=SIGNED)

@@ -11,8 +11,8 @@ from PIL import Image
 
 from regard.cli.app import run
 from regard.inference.load_model import load_model
-from regard.interpret.figure.figure_model import default_figure_model
 from regard.interpret.figure.figure import figure_of
+from regard.interpret.figure.figure_model import default_figure_model
 from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding

@@ -261,7 +261,7 @@ def test_the_first_rows_decide_as_for_training(write: Write) -> None:
         "d.jsonl": '{"comment": "a b", "y": 1}\n{"comment": "c d", "y": 0}\n',
     }.items():
         path = write(name, content)
-        examples = read_text_examples(path, task="classify", missing="skip")
+        examples = read_text_examples(path, TableOptions(missing="skip"), task="classify")
         rows = open_rows(path)
         assert examples.description.startswith(rows.description)
         assert [row.texts[0] for row in rows if not row.is_missing] == [one.text for one in examples.examples]
@@ -364,7 +364,7 @@ def test_columns_of_one_name_are_renamed_with_a_note(write: Write) -> None:
 
 
 def test_a_renamed_column_is_named_in_the_description_of_examples(write: Write) -> None:
-    found = read_text_examples(write("a.csv", REPEATED), task="classify", columns=["text_2", "label"])
+    found = read_text_examples(write("a.csv", REPEATED), TableOptions(columns=("text_2", "label")), task="classify")
     assert [example.text for example in found.examples] == ["second one", "a cat"]
     assert "the second column 'text' is read as 'text_2'" in found.description
 

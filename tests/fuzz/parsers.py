@@ -118,7 +118,7 @@ def tokenizer(folder: Path) -> Parser:
         if not child:
             try:
                 memory = MEMORY + _address_space()
-                limits = {"memory": memory, "seconds": 10, "repeats": 1, "path": []}
+                limits = {"memory": memory, "seconds": 10, "path": []}
                 os.dup2(os.open(_file(folder / "sent", data), os.O_RDONLY), 0)
                 sys.stdin = open(0, closefd=False)  # noqa: SIM115
                 os.write(writer, guard_process._main(limits).encode("utf-8", "replace")[:60_000] or b"-")

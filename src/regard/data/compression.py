@@ -27,7 +27,7 @@ MAX_PIPED = 256 << 20  # bytes of an archive from a pipe, which must be held in 
 DAMAGE = (EOFError, OSError, lzma.LZMAError, zlib.error, zipfile.BadZipFile)  # errors of reading a damaged file
 
 
-class _ChunkStream(io.RawIOBase):
+class ChunkStream(io.RawIOBase):
     """The concatenation of the chunks of an iterator. It can seek forward, by reading."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
@@ -64,7 +64,7 @@ class _ChunkStream(io.RawIOBase):
 
 def open_xz(file: BinaryIO) -> IO[bytes]:
     """Open the decompressed bytes. Reading raises lzma.LZMAError for damaged data and EOFError for a truncated file."""
-    return io.BufferedReader(_ChunkStream(_xz_chunks(file)), BUFFER)
+    return io.BufferedReader(ChunkStream(_xz_chunks(file)), BUFFER)
 
 
 def _xz_chunks(file: BinaryIO) -> Iterator[bytes]:
@@ -72,10 +72,8 @@ def _xz_chunks(file: BinaryIO) -> Iterator[bytes]:
     while data:
         stream = lzma.LZMADecompressor(memlimit=XZ_MEMORY)
         while not stream.eof:
-            if stream.needs_input:
-                data = data or file.read(XZ_CHUNK)
-                if not data:
-                    raise EOFError("the last stream is incomplete")
+            if stream.needs_input and not (data := data or file.read(XZ_CHUNK)):
+                raise EOFError("the last stream is incomplete")
             try:
                 decompressed = stream.decompress(data, BUFFER)
             except lzma.LZMAError as error:
@@ -100,7 +98,7 @@ def open_zstandard(file: BinaryIO) -> IO[bytes]:
         raise InputError(
             "a .zst file needs the package zstandard: pip install 'regard[data]', or unpack it first: zstd -d FILE"
         ) from None
-    return io.BufferedReader(_ChunkStream(_zstd_chunks(file, zstandard)), BUFFER)
+    return io.BufferedReader(ChunkStream(_zstd_chunks(file, zstandard)), BUFFER)
 
 
 def _zstd_chunks(file: BinaryIO, zstandard: Any) -> Iterator[bytes]:
@@ -110,8 +108,7 @@ def _zstd_chunks(file: BinaryIO, zstandard: Any) -> Iterator[bytes]:
     while data:
         frame = decompressor.decompressobj()
         while not frame.eof:
-            data = data or file.read(ZSTD_CHUNK)
-            if not data:
+            if not (data := data or file.read(ZSTD_CHUNK)):
                 raise EOFError("the last frame is incomplete")
             try:
                 decompressed = frame.decompress(data)

@@ -77,17 +77,30 @@ Example = TextExample | ChoiceExample | TaggedExample | QuestionExample | ImageE
 
 
 def is_labeled(example: Example) -> bool:
-    """Return whether the example has a label."""
     if isinstance(example, QuestionExample):
         return bool(example.answers) or not example.answerable
     return (example.tags if isinstance(example, TaggedExample) else example.label) is not None
 
 
 def without_label(example: Example) -> Example:
-    """Return the example without its label, tags or answers."""
     if isinstance(example, QuestionExample):
         return replace(example, answers=(), answerable=True)
     return replace(example, tags=None) if isinstance(example, TaggedExample) else replace(example, label=None)
+
+
+def example_values(example: Example) -> dict[str, object]:
+    """The input of an example by name, as a table would hold it."""
+    match example:
+        case TextExample(text, None) | TaggedExample(text):
+            return {"text": text}
+        case TextExample(text, second):
+            return {"text_a": text, "text_b": second}
+        case QuestionExample(id, question, context):
+            return {"id": id, "question": question, "context": context}
+        case ChoiceExample(text, endings):
+            return {"text": text, "endings": list(endings)}
+        case ImageExample(name=name):
+            return {"image": name}
 
 
 def example_key(example: Example) -> Hashable:
@@ -108,7 +121,6 @@ def leakage_key(example: Example) -> Hashable:
 
 
 def normalize_text(text: str) -> str:
-    """Fold case and collapse whitespace."""
     return " ".join(text.casefold().split())
 
 
@@ -128,13 +140,13 @@ def split_examples(examples: Sequence[Example], parts: str = "80/10/10", *, seed
     return _assign(groups, fractions, seed)
 
 
-def split_folds(examples: Sequence[Example], count: int, *, seed: int = 0) -> list[list[int]]:
+def split_folds(examples: Sequence[Example], count: int) -> list[list[int]]:
     """Return the indices of the examples in each fold of a cross-validation, as `split_examples` splits.
 
     There are fewer folds if there are fewer different texts.
     """
     groups = _groups(examples)
-    generator, number = random.Random(seed), 0
+    generator, number = random.Random(0), 0
     folds: list[list[int]] = [[] for _ in range(min(count, sum(map(len, groups))))]
     for stratum in groups:
         generator.shuffle(stratum)

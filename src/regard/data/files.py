@@ -20,11 +20,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-from regard.data.compression import DAMAGE, open_xz, open_zip, open_zstandard
+from regard.data.compression import DAMAGE, ChunkStream, open_xz, open_zip, open_zstandard
 from regard.errors import InputError
 from regard.files import storage
 from regard.files.file_input import current_max_line, format_size, is_descriptor, open_file, read_up_to
@@ -111,8 +112,8 @@ def files_of(path: str | os.PathLike[str]) -> list[str] | None:
     rows = [file for file in found if content_suffix(file) in ROW_SUFFIXES]
     if not rows:
         raise InputError(
-            f"{display_name(path)} has no file of texts, such as {_base(found[0])}: expected files that end in "
-            f"{', '.join(ROW_SUFFIXES)}, compressed or not"
+            f"{display_name(path)} has no file of texts, such as {os.path.basename(found[0])}: expected files that "
+            f"end in {', '.join(ROW_SUFFIXES)}, compressed or not"
         )
     return rows
 
@@ -140,10 +141,6 @@ def refuse_output_in_input(output: str | os.PathLike[str], source: str | os.Path
         raise InputError(
             f"{output} is inside the input {source}: the next run would read it as input; choose an output elsewhere"
         )
-
-
-def _base(address: str) -> str:
-    return address.rpartition("/")[2]
 
 
 @contextmanager
@@ -262,7 +259,7 @@ def decode_lines(file: IO[bytes], name: str, encoding: str | None = None, *, num
     codec = _codec(encoding)
     # Line breaks of UTF-16 and UTF-32 are not single bytes: these encodings are converted before lines are split.
     wide = codec.startswith(("utf-16", "utf-32"))
-    source: IO[bytes] = _Transcoder(file, codec) if wide else file
+    source: IO[bytes] = _as_utf8(file, codec) if wide else file
     codec, limit = "utf-8" if wide else codec, current_max_line()
     while True:
         try:
@@ -322,30 +319,10 @@ def _codec(encoding: str | None) -> str:
     return "utf-8" if name == "utf-8-sig" else name
 
 
-class _Transcoder(io.BufferedReader):
+def _as_utf8(file: IO[bytes], codec: str) -> IO[bytes]:
     """The bytes of a file in another encoding, as UTF-8."""
-
-    def __init__(self, file: IO[bytes], codec: str) -> None:
-        super().__init__(_Utf8Bytes(file, codec))
-
-
-class _Utf8Bytes(io.RawIOBase):
-    def __init__(self, file: IO[bytes], codec: str) -> None:
-        self._file, self._decoder, self._rest = file, codecs.getincrementaldecoder(codec)(), b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        while not self._rest:
-            data = self._file.read(io.DEFAULT_BUFFER_SIZE)
-            self._rest = self._decoder.decode(data, final=not data).encode("utf-8", "surrogatepass")
-            if not data and not self._rest:
-                return 0
-        part, self._rest = self._rest[: len(view)], self._rest[len(view) :]
-        view[: len(part)] = part
-        return len(part)
+    texts = codecs.iterdecode(iter(partial(file.read, io.DEFAULT_BUFFER_SIZE), b""), codec)
+    return io.BufferedReader(ChunkStream(text.encode("utf-8", "surrogatepass") for text in texts))
 
 
 def _convert(encoding: str, name: str) -> str:

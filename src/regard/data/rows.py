@@ -19,29 +19,28 @@ the texts, and the others must have them too. Files may be on an object store (`
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 from regard.data.files import decode_lines, display_name, files_of, open_bytes
-from regard.data.frames import DataFrameSource
 from regard.data.labels import is_missing
-from regard.data.readers.memory import refuse_repeated
+from regard.data.readers.memory import frame_records
 from regard.data.readers.records import (
-    is_json,
+    Record,
+    Records,
     is_parquet,
-    json_list,
+    json_records,
     kind_of,
     parquet_rows,
-    parse_object,
     refuse_binary,
     refuse_halves,
 )
-from regard.data.readers.roles import RowWidths, decide_texts, has_header_row, text_cell
+from regard.data.readers.roles import RowWidths, decide_texts, header_of, text_cell
 from regard.data.readers.tables import SAMPLE, SAMPLE_LINES, Missing, Table, TableOptions, infer_format
-from regard.data.text_inputs import read_items
+from regard.data.text_inputs import DataFrameSource, read_items
 from regard.errors import InputError, check_choice
 from regard.wording import count_of
 
@@ -149,27 +148,33 @@ def open_rows(
             return _open_files(files, display_name(source), options, num_texts, names, sample)
         return _open_file(source, options, num_texts, names, sample)
     if hasattr(source, "columns"):
-        return _open_frame(source, options, num_texts, names)
+        _, records = frame_records(source)
+        numbered = Records("the DataFrame", enumerate(records, start=1), "DataFrame", "row")
+        return _reader_of_records(numbered, options, num_texts, names, SAMPLE, ExitStack())
     return _open_list(source, options, num_texts, names)
-
-
-@dataclass
-class _Stream:
-    """Rows as they come: the cells of a table, or records by key."""
-
-    table: Table  # without rows
-    cells: Iterator[tuple[int, list[object]]] | None = None
-    records: Iterator[tuple[int, Mapping[str, object]]] | None = None
 
 
 def _open_file(
     path: str | os.PathLike[str], options: TableOptions, num_texts: int | None, names: Sequence[str], sample: int
 ) -> RowReader:
+    name = display_name(path)
     with ExitStack() as stack:
-        stream = _stream(stack, path, options, sample)
-        build = _reader_of_records if stream.records is not None else _reader_of_cells
-        reader = build(stream, options, num_texts, names, sample, stack.pop_all())
-    return reader
+        file = stack.enter_context(open_bytes(path))
+        if is_parquet(path, file):
+            records = Records(name, parquet_rows(file, path), "Parquet", "row")
+            return _reader_of_records(records, options, num_texts, names, sample, stack.pop_all())
+        lines = refuse_binary(decode_lines(file, name, options.encoding), name)
+        head = _head(lines, sample)
+        first = next((line for line in head if line.strip()), None)
+        if first is None:
+            raise InputError(f"{name} is empty: expected at least one row")
+        lines = chain(head, lines)
+        if options.delimiter is None and (found := json_records(path, first, lines, keep_blank=True)):
+            return _reader_of_records(found, options, num_texts, names, sample, stack.pop_all())
+        table_format = infer_format(head, path, options)
+        table = Table(name, table_format.description, [], [], None, table_format.delimiter)
+        cells = ((number, list[object](row)) for number, row in table_format.rows(lines, name))
+        return _reader_of_cells(table, cells, options, num_texts, names, sample, stack.pop_all())
 
 
 def _open_files(
@@ -203,27 +208,6 @@ def _open_files(
     )
 
 
-def _stream(stack: ExitStack, path: str | os.PathLike[str], options: TableOptions, sample: int) -> _Stream:
-    name = display_name(path)
-    file = stack.enter_context(open_bytes(path))
-    if is_parquet(path, file):
-        return _Stream(Table(name, "Parquet", [], [], None, unit="row"), records=parquet_rows(file, path))
-    lines = refuse_binary(decode_lines(file, name, options.encoding), name)
-    head = _head(lines, sample)
-    first = next((line for line in head if line.strip()), None)
-    if first is None:
-        raise InputError(f"{name} is empty: expected at least one row")
-    whole = chain(head, lines)
-    if options.delimiter is None and is_json(path, first):
-        if first.lstrip().startswith("["):
-            records = json_list(list(whole), name)
-            return _Stream(Table(name, "JSON list", [], [], None, unit="record"), records=records)
-        return _Stream(Table(name, "JSON lines", [], [], None), records=_json_lines(whole, name))
-    table_format = infer_format(head, path, delimiter=options.delimiter, quoting=options.quoting)
-    cells = ((number, list[object](row)) for number, row in table_format.rows(whole, name))
-    return _Stream(Table(name, table_format.description, [], [], None, table_format.delimiter), cells=cells)
-
-
 def _head(lines: Iterator[str], sample: int) -> list[str]:
     """Read lines to infer the format from: for a sample of one row, up to the first that is not blank."""
     head: list[str] = []
@@ -237,31 +221,29 @@ def _head(lines: Iterator[str], sample: int) -> list[str]:
     return head
 
 
-def _json_lines(lines: Iterable[str], name: str) -> Iterator[tuple[int, Mapping[str, object]]]:
-    for number, line in enumerate(lines, start=1):
-        yield number, parse_object(line, f"{name} line {number}") if line.strip() else {}
-
-
 def _reader_of_cells(
-    stream: _Stream, options: TableOptions, num_texts: int | None, names: Sequence[str], sample: int, stack: ExitStack
+    table: Table,
+    cells: Iterator[tuple[int, list[object]]],
+    options: TableOptions,
+    num_texts: int | None,
+    names: Sequence[str],
+    sample: int,
+    stack: ExitStack,
 ) -> RowReader:
-    assert stream.cells is not None
-    cells = stream.cells
+    """The rows of a `table` that has none yet."""
     head: list[tuple[int, list[object]]] = []
 
-    filled: list[tuple[int, list[object]]] = []
-
-    def pull(count: int) -> Table:
+    def pull(count: int) -> None:
         """Read rows until `count` of them are not blank."""
-        while len(filled) < count and (item := next(cells, None)):
+        while len(table.rows) < count and (item := next(cells, None)):
             head.append(item)
             if not all(map(is_missing, item[1])):
-                filled.append(item)
-        return _with_rows(stream.table, filled)
+                table.lines.append(item[0])
+                table.rows.append(item[1])
 
-    table = pull(sample)
-    if len(table.rows) == 1 and has_header_row(table, options.columns, options.header):
-        table = pull(2)  # the first row after the header
+    pull(sample)
+    if len(table.rows) == 1 and header_of(table, options.columns, options.header)[1] == 1:
+        pull(2)  # the first row after the header
     roles = decide_texts(table, num_texts=num_texts, names=names, columns=options.columns, header=options.header)
     start = table.lines[0] if roles.first else 0  # the line of the header
     widths = RowWidths.of(table, roles)
@@ -296,28 +278,27 @@ def _reader_of_cells(
 
 
 def _reader_of_records(
-    stream: _Stream, options: TableOptions, num_texts: int | None, names: Sequence[str], sample: int, stack: ExitStack
+    records: Records, options: TableOptions, num_texts: int | None, names: Sequence[str], sample: int, stack: ExitStack
 ) -> RowReader:
-    assert stream.records is not None
-    records = stream.records
-    head: list[tuple[int, Mapping[str, object]]] = []
-    for item in records:
+    head: list[tuple[int, Record]] = []
+    for item in records.numbered:
         head.append(item)
         if len(head) >= sample and any(record for _, record in head):
             break
     keys = list(dict.fromkeys(key for _, record in head for key in record))
     if not keys:
-        raise InputError(f"{stream.table.name} is empty: expected at least one object")
-    filled = [(line, [record.get(key) for key in keys]) for line, record in head if record]
-    base = stream.table
-    table = _with_rows(Table(base.name, base.description, [], [], keys, unit=base.unit), filled)
+        raise InputError(f"{records.name} is empty: expected at least one object")
+    cells = [[record.get(key) for key in keys] for _, record in head if record]
+    lines = [line for line, record in head if record]
+    table = Table(records.name, records.description, cells, lines, keys, unit=records.unit)
     roles = decide_texts(table, num_texts=num_texts, names=names, columns=options.columns, header=None)
 
     def rows() -> Iterator[Row]:
         with stack:
-            for number, (line, record) in enumerate(chain(head, records)):
+            for number, (line, record) in enumerate(chain(head, records.numbered)):
                 where = f"{table.name} {table.unit} {line}"
-                yield Row(number, line, _texts_of(record, roles.text_names, where), record)
+                texts = tuple(_text(record.get(name), name, where) for name in roles.text_names)
+                yield Row(number, line, texts, record)
 
     return RowReader(
         rows(),
@@ -329,22 +310,6 @@ def _reader_of_records(
     )
 
 
-def _with_rows(table: Table, rows: Sequence[tuple[int, list[object]]]) -> Table:
-    return Table(
-        table.name,
-        table.description,
-        [row for _, row in rows],
-        [line for line, _ in rows],
-        table.header,
-        table.delimiter,
-        table.unit,
-    )
-
-
-def _texts_of(record: Mapping[str, object], names: Sequence[str], where: str) -> tuple[str | None, ...]:
-    return tuple(_text(record.get(name), name, where) for name in names)
-
-
 def _text(value: object, name: str, where: str) -> str | None:
     if is_missing(value):
         return None
@@ -354,48 +319,15 @@ def _text(value: object, name: str, where: str) -> str | None:
     return value
 
 
-def _open_frame(frame: Any, options: TableOptions, num_texts: int | None, names: Sequence[str]) -> RowReader:
-    """The rows of a pandas or polars DataFrame."""
-    read: Callable[[], Iterable[Sequence[object]]]
-    if hasattr(frame, "itertuples"):
-        read = lambda: frame.itertuples(index=False, name=None)  # noqa: E731
-    elif hasattr(frame, "iter_rows"):
-        read = frame.iter_rows
-    else:
-        raise InputError(f"expected a DataFrame of pandas or polars, a file or a list; got {type(frame).__name__}")
-    columns = [str(column) for column in frame.columns]
-    if not columns or not len(frame):
-        raise InputError("the DataFrame is empty: expected at least one row")
-    refuse_repeated(columns, "the DataFrame")
-    head = [list[object](row) for row in islice(read(), SAMPLE)]
-    table = Table("the DataFrame", "DataFrame", head, list(range(1, len(head) + 1)), columns, unit="row")
-    roles = decide_texts(table, num_texts=num_texts, names=names, columns=options.columns, header=None)
-
-    def rows() -> Iterator[Row]:
-        for number, cells in enumerate(read()):
-            record = dict(zip(columns, cells, strict=True))
-            texts = _texts_of(record, roles.text_names, f"the DataFrame row {number + 1}")
-            yield Row(number, number + 1, texts, record)
-
-    return RowReader(
-        rows(),
-        name="the DataFrame",
-        columns=columns,
-        text_columns=roles.text_names,
-        description=roles.description,
-        unit="row",
-    )
-
-
 def _open_list(items: Any, options: TableOptions, num_texts: int | None, names: Sequence[str]) -> RowReader:
     """Texts, pairs of texts, or records: dicts from names of columns to values."""
     items = read_items(items)
     if not items:
         raise InputError("there are no texts: expected at least one")
     if any(isinstance(item, Mapping) for item in items):
-        table = Table("the list", "list of records", [], [], None, unit="item")
         numbered = ((number, _record(item, number)) for number, item in enumerate(items, start=1))
-        return _reader_of_records(_Stream(table, records=numbered), options, num_texts, names, SAMPLE, ExitStack())
+        records = Records("the list", numbered, "list of records", "item")
+        return _reader_of_records(records, options, num_texts, names, SAMPLE, ExitStack())
     if options.columns is not None:
         raise InputError("--columns is for tables, and a list of texts has no columns; leave it out")
     expected = num_texts or next((len(_parts(item)) for item in items if not is_missing(item)), 1)
@@ -420,12 +352,12 @@ def _open_list(items: Any, options: TableOptions, num_texts: int | None, names: 
     )
 
 
-def _record(item: object, number: int) -> Mapping[str, object]:
+def _record(item: object, number: int) -> Record:
     if is_missing(item):
         return {}
     if not isinstance(item, Mapping):
         raise InputError(f"the list item {number}: expected a dict as the others, got {kind_of(item)}")
-    return item
+    return dict(item)
 
 
 def _parts(item: object) -> tuple[object, ...]:

@@ -39,6 +39,19 @@ class TextInputs:
         return [text for text in self.texts if text is not None]
 
 
+@dataclass(frozen=True, eq=False)
+class DataFrameSource:
+    """A DataFrame of pandas or polars; in lines that reproduce a result, a file or a variable stands for it."""
+
+    frame: Any
+
+    def __str__(self) -> str:
+        return "FILE"
+
+    def __repr__(self) -> str:
+        return "frame"
+
+
 def read_items(X: Any, expected: str = "a list of texts") -> list[Any]:
     """Return the items of a list, tuple, generator, Series, array or column. Raises InputError for anything else."""
     if isinstance(X, str | bytes):
@@ -149,11 +162,8 @@ def _item(item: Any, row: int, pairs: bool) -> str | tuple[str, str] | None:
         if pairs and any(is_missing(part) for part in item):
             return None
     expected = "texts or pairs of them" if pairs else "texts"
-    raise InputError(f"expected {expected}, got {_kind(item)} in row {row}: {str(item)[:40]!r}")
-
-
-def _kind(item: object) -> str:
-    return f"{len(item)} items" if isinstance(item, list | tuple) else type(item).__name__
+    kind = f"{len(item)} items" if isinstance(item, list | tuple) else type(item).__name__
+    raise InputError(f"expected {expected}, got {kind} in row {row}: {str(item)[:40]!r}")
 
 
 def _index(index: Any) -> Any:

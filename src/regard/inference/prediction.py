@@ -26,7 +26,7 @@ import torch
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.batch import group_by_size
-from regard.data.examples import ImageExample
+from regard.data.examples import ImageExample, example_values
 from regard.engine.precision import InferencePrecision
 from regard.errors import InputError
 from regard.events import Event, Note, drain, map_events
@@ -36,10 +36,9 @@ from regard.inference.bulk.ray_engine import RayCluster
 from regard.inference.bulk.shards import Block, Reader, pack_json, unpack_json
 from regard.inference.bulk.workers import Compute, ModelFiles
 from regard.tasks.fine_tuned_model import FineTunedModel, fine_tuned_of
-from regard.tasks.prediction.inputs import InputRow, PredictionInput, example_values
+from regard.tasks.prediction.inputs import InputRow, PredictionInput
 from regard.tasks.prediction.predict import predict_rows, reading_note, row_size
-from regard.tasks.prediction.result import PAGE_EXAMPLES, PredictResult
-from regard.tasks.prediction.table import PredictionTable
+from regard.tasks.prediction.result import PAGE_EXAMPLES, PredictionTable, PredictResult
 from regard.tasks.task import ColumnKind, Task
 
 # What a kept column holds: the same kind in every row, or else anything, which Parquet stores as JSON.

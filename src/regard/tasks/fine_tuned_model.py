@@ -163,7 +163,6 @@ class FineTunedModel:
 
     @property
     def input_builder(self) -> InputBuilder | ImageProcessor:
-        """Converts examples to model inputs."""
         config: Any = self.model.encoder.config
         if can(self.model.encoder, "image"):
             return image_processor_of(self.model.encoder)

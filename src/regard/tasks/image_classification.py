@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.data.examples import ImageExample
 from regard.data.image_processor import ImageProcessor, image_processor_of
-from regard.data.readers import ExampleSet, TableOptions, read_image_examples
+from regard.data.readers import read_image_examples
 from regard.errors import InputError
 from regard.models import Vit
 from regard.tasks.task import ColumnKind, Prediction, TaskInput
@@ -35,16 +35,8 @@ class ImageTask(TextClassification):
         "This model reads images: give the path of an image file on this machine as text, or an example: digit-7."
     )
     purpose: ClassVar[str] = "Classifies images"
+    reader = staticmethod(read_image_examples)  # type: ignore[assignment]
     reads_images: ClassVar[bool] = True
-    reads_plain_text: ClassVar[bool] = False
-
-    @classmethod
-    def read(  # type: ignore[override]
-        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
-    ) -> ExampleSet[ImageExample]:
-        if not table.infers_format:
-            raise InputError(f"{path} holds images, which have no columns; leave out --columns and other table options")
-        return read_image_examples(path, labeled=labeled)
 
     @classmethod
     def example(cls, text: str, second: str | None = None) -> Any:
@@ -75,9 +67,6 @@ class ImageTask(TextClassification):
 
     def to_columns(self, prediction: Prediction) -> dict[str, Any]:
         return {"image": prediction["image"], **super().to_columns(prediction)}
-
-    def _input_fields(self, example: Any) -> dict[str, Any]:
-        return {"image": example.name}
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,17 +58,6 @@ class MultipleChoice(Task[ChoiceExample]):
             raise InputError("choose reads a text and its endings; give the endings as second text, one per line")
         return ChoiceExample(text, tuple(line.strip() for line in second.splitlines() if line.strip()))
 
-    @classmethod
-    def from_examples(cls, examples: Sequence[ChoiceExample]) -> MultipleChoice:
-        return cls()
-
-    def to_dict(self) -> dict[str, Any]:
-        return {}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> MultipleChoice:
-        return cls()
-
     def check(self, example: ChoiceExample) -> None:
         if len(example.endings) < 2:
             raise InputError(f"expected at least two endings to choose from, got {len(example.endings)}")

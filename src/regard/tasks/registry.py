@@ -53,8 +53,8 @@ def read_examples(
     chosen, options = task_for(task, path), table or TableOptions()
     files = None if chosen.reads_images else files_of(path)
     if files is None:
-        return chosen.read(path, options, labeled=labeled)
-    return ExampleSet.joined([chosen.read(file, options, labeled=labeled) for file in files], display_name(path))
+        return chosen.reader(path, options, labeled=labeled)
+    return ExampleSet.joined([chosen.reader(file, options, labeled=labeled) for file in files], display_name(path))
 
 
 def check_labels(task: Task[Any], examples: ExampleSet[Any]) -> None:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.data.examples import TextExample
+from regard.data.examples import TextExample, example_values
 from regard.data.readers import read_text_examples
 from regard.errors import InputError
 from regard.tasks.evaluation.parts import TaskEvaluation
@@ -20,7 +20,6 @@ from regard.tasks.evaluation.values import evaluate_values
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import value_scores
 from regard.tasks.task import ColumnKind, ExplainedOutput, LossFunction, Prediction, ProblemType, Task, TaskInput
-from regard.tasks.text_classification import shown_texts
 
 
 class Regression(Task[TextExample]):
@@ -126,7 +125,7 @@ class Regression(Task[TextExample]):
         self, examples: Sequence[TextExample], inputs: Sequence[TaskInput], logits: Sequence[Tensor]
     ) -> list[Prediction]:
         pairs = zip(examples, logits, strict=True)
-        return [{**shown_texts(example), "value": value.double().mean().item()} for example, value in pairs]
+        return [{**example_values(example), "value": value.double().mean().item()} for example, value in pairs]
 
     @property
     def prediction_columns(self) -> dict[str, ColumnKind]:

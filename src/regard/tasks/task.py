@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.data.readers import ExampleSet, TableOptions
+from regard.data.readers import ExampleSet
 from regard.errors import InputError, suggest
 from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.inputs import InputSequence
@@ -67,13 +67,13 @@ class Task(ABC, Generic[Example]):
     transformers_head: ClassVar[str]
     pooled: ClassVar[bool]
     max_length: ClassVar[int]  # default maximum number of tokens per sequence
+    # (path, table options, *, labeled); `labeled`: True requires labels, False ignores them, None reads them if any.
     reader: ClassVar[Callable[..., ExampleSet[Any]]]
     output_layer: ClassVar[str] = "classifier"  # unless the task is pooled
     training_defaults: ClassVar[Mapping[str, object]] = {}  # settings of fine-tuning that differ from the usual ones
     data_format: ClassVar[str] = "labeled examples"  # of training files
     input_hint: ClassVar[str] = ""  # names on the page unless the input is one text
     reads_images: ClassVar[bool] = False
-    reads_plain_text: ClassVar[bool] = False  # an example can be one line of plain text
     # Texts per example; None for one or two, 0 if an example is something else.
     num_texts: ClassVar[int | None] = 1
     answer_keys: ClassVar[tuple[str, ...]]  # of a prediction, without its input
@@ -117,15 +117,8 @@ class Task(ABC, Generic[Example]):
         return None
 
     @classmethod
-    def read(
-        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
-    ) -> ExampleSet[Example]:
-        """Read the examples of a file. `labeled`: True requires labels, False ignores them, None reads them if any."""
-        return cls.reader(path, labeled=labeled, **vars(table))
-
-    @classmethod
     def has_own_format(cls, path: str | os.PathLike[str]) -> bool:
-        """Whether a file is in a format of this task, which `read` reads, and not a table or one text per line."""
+        """Whether a file is in a format of this task, which `reader` reads, and not a table or one text per line."""
         return False
 
     @classmethod
@@ -139,17 +132,17 @@ class Task(ABC, Generic[Example]):
         raise InputError(f"evidence is shown for one text or two, and the input of {cls.name} is another")
 
     @classmethod
-    @abstractmethod
     def from_examples(cls, examples: Sequence[Example]) -> Task[Example]:
-        """The task that labeled examples define."""
+        """The task that labeled examples define; by default one without parameters."""
+        return cls()
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """The parameters of the task as JSON, for `from_dict`."""
+        return {}
 
     @classmethod
-    @abstractmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Task[Example]: ...
+    def from_dict(cls, document: Mapping[str, Any]) -> Task[Example]:
+        return cls()
 
     @abstractmethod
     def check(self, example: Example) -> None:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.data.examples import ImageExample, TextExample
+from regard.data.examples import ImageExample, TextExample, example_values
 from regard.data.readers import read_text_examples
 from regard.errors import InputError
 from regard.tasks.evaluation.labels import evaluate_classes, evaluate_label_sets
@@ -41,7 +41,6 @@ class TextClassification(LabelTask[TextExample]):
     transformers_head: ClassVar[str] = "SequenceClassification"
     pooled: ClassVar[bool] = True
     max_length: ClassVar[int] = 128
-    reads_plain_text: ClassVar[bool] = True
     answer_keys: ClassVar[tuple[str, ...]] = ("label", "probabilities")
     is_classification: ClassVar[bool] = True
 
@@ -130,11 +129,7 @@ class TextClassification(LabelTask[TextExample]):
             label = [name for name, probability in by_label.items() if probability >= 0.5]
         else:
             label = max(by_label, key=by_label.__getitem__)
-        return {**self._input_fields(example), "label": label, "probabilities": by_label}
-
-    def _input_fields(self, example: Any) -> dict[str, Any]:
-        """The fields of an example that its prediction repeats."""
-        return shown_texts(example)
+        return {**example_values(example), "label": label, "probabilities": by_label}
 
     @property
     def prediction_columns(self) -> dict[str, ColumnKind]:
@@ -197,7 +192,6 @@ class PairClassification(TextClassification):
     data_format: ClassVar[str] = "TSV or CSV with two texts and their label"
     input_hint: ClassVar[str] = 'This model compares two texts: give both, "first" "second", or a file of pairs.'
     max_length: ClassVar[int] = 256
-    reads_plain_text: ClassVar[bool] = False
     num_texts: ClassVar[int | None] = 2
 
     @classmethod
@@ -205,10 +199,3 @@ class PairClassification(TextClassification):
         if second is None:
             raise InputError("pair reads two texts; give the second text too")
         return TextExample(text, second)
-
-
-def shown_texts(example: TextExample) -> dict[str, Any]:
-    """The fields of a text or pair that its prediction repeats."""
-    if example.text_pair is None:
-        return {"text": example.text}
-    return {"text_a": example.text, "text_b": example.text_pair}

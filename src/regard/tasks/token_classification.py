@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Any, ClassVar
 
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.data.examples import TaggedExample
-from regard.data.readers import ExampleSet, TableOptions, holds_tagged_words, read_tagged_examples, split_words
+from regard.data.readers import holds_tagged_words, read_tagged_examples, split_words
 from regard.errors import InputError
 from regard.tasks.evaluation.entities import evaluate_entities
 from regard.tasks.evaluation.parts import TaskEvaluation
@@ -36,27 +35,14 @@ class TokenClassification(LabelTask[TaggedExample]):
 
     Reads CoNLL's columns, the word first and its tag last, in IOB1, IOB2 or BIOES, with a blank line between sentences;
     and JSONL and Parquet with words and tags. --columns 0,2 names the columns of word and tag."""
+    reader = staticmethod(read_tagged_examples)
     training_defaults: ClassVar[Mapping[str, object]] = {"num_epochs": 5}
     data_format: ClassVar[str] = "CoNLL columns: a word first, its tag last, and a blank line between sentences"
     main_metric: ClassVar[str] = "f1"
     transformers_head: ClassVar[str] = "TokenClassification"
     pooled: ClassVar[bool] = False
     max_length: ClassVar[int] = 256
-    reads_plain_text: ClassVar[bool] = True
     answer_keys: ClassVar[tuple[str, ...]] = ("entities", "tags")
-
-    @classmethod
-    def read(
-        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
-    ) -> ExampleSet[TaggedExample]:
-        if not replace(table, columns=None).infers_format:
-            raise InputError(
-                "tag reads columns separated by blanks or tabs, without header and quotes; leave out --header, "
-                "--delimiter and --quoted"
-            )
-        return read_tagged_examples(
-            path, labeled=labeled, columns=table.columns, encoding=table.encoding, missing=table.missing
-        )
 
     @classmethod
     def has_own_format(cls, path: str | os.PathLike[str]) -> bool:

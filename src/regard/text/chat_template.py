@@ -6,14 +6,12 @@ A template is rendered in a separate process with limits, because it is code fro
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from regard.errors import InputError, RegardError
+from regard.errors import InputError
+from regard.text.guard import run_limited
 
 MAX_TEMPLATE = 200_000  # characters
 MAX_TEXT = 4_000_000  # characters of a prompt
@@ -65,23 +63,11 @@ def render_chat(
         "tools": None,
         "documents": None,
     }
-    limits = {
-        "memory": MEMORY,
-        "seconds": SECONDS,
-        "longest": MAX_TEXT,
-        "path": [entry for entry in sys.path if os.path.isabs(entry)],
-    }
-    command = [sys.executable, "-I", "-S", str(PROGRAM), json.dumps(limits)]
+    limits = {"memory": MEMORY, "seconds": SECONDS, "longest": MAX_TEXT}
     document = json.dumps({"template": template, "variables": variables}).encode()
-    try:
-        process = subprocess.run(command, input=document, capture_output=True, timeout=WAIT)
-    except subprocess.TimeoutExpired:
-        raise InputError(f"the chat template took more than {WAIT:.0f} seconds") from None
-    except OSError as error:
-        raise RegardError(
-            f"a chat template is rendered in a separate process, which could not be started "
-            f"({error.strerror or error}); end other processes or give this one more memory"
-        ) from error
+    process = run_limited(PROGRAM, limits, document, wait=WAIT, what="a chat template is rendered")
+    if process is None:
+        raise InputError(f"the chat template took more than {WAIT:.0f} seconds")
     try:
         answer = json.loads(process.stdout)
     except ValueError:

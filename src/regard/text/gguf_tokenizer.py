@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from regard.errors import InputError, suggest
 from regard.files.gguf_file import GgufFile
 from regard.text.chat_template import MAX_TEMPLATE
-from regard.text.sentencepiece import merges_of_scores
+from regard.text.sentencepiece import SPACE, merges_of_scores
 from regard.text.tokenizer_folder import refusing
 
 PREFIX = "tokenizer.ggml."
@@ -25,7 +25,7 @@ TOKEN_IDS = {  # our roles of special tokens and the keys of their ids
 }
 CONTROL, USER_DEFINED = 3, 4  # types of tokens that are recognized in a text
 MAX_TOKEN = 1024  # characters of a token; SentencePiece merges are derived from all its prefixes
-SPACE = "\u2581"  # how SentencePiece writes a space
+V = TypeVar("V")
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 # Words, up to {digits} digits and punctuation of the tokenizers after GPT-4's.
@@ -70,11 +70,11 @@ PRE_TOKENIZERS |= {name: PRE_TOKENIZERS["qwen2"] for name in ("deepseek-r1-qwen"
 def read_gguf_tokenizer(file: GgufFile) -> tuple[Tokenizer, dict[str, Any]]:
     """Return the pipeline and the keyword arguments for `regard.text.Tokenizer`."""
     values = _Metadata(file)
-    tokens = values.texts("tokens")
+    tokens = values.value("tokens", list, "a list of texts")
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if not tokens or len(vocabulary) < len(tokens) or max(map(len, tokens)) > MAX_TOKEN:
         raise values.error("tokens", f"unique tokens of at most {MAX_TOKEN} characters", f"{len(tokens)} others")
-    kind = values.text("model")
+    kind = values.value("model", str, "a text")
     types = values.numbers("token_type", len(tokens)) if PREFIX + "token_type" in file.metadata else []
     special = {role: values.token(key, tokens) for role, key in TOKEN_IDS.items() if PREFIX + key in file.metadata}
     with refusing(f"{file.path}: its tokenizer cannot be used"):
@@ -112,16 +112,10 @@ class _Metadata:
     def __init__(self, file: GgufFile) -> None:
         self.path, self.values = file.path, file.metadata
 
-    def text(self, key: str) -> str:
-        value = self.values.get(PREFIX + key)
-        if not isinstance(value, str):
-            raise self.error(key, "a text", _kind(value))
-        return value
-
-    def texts(self, key: str) -> list[str]:
-        value = self.values.get(PREFIX + key)
-        if not isinstance(value, list):
-            raise self.error(key, "a list of texts", _kind(value))
+    def value(self, key: str, kind: type[V], expected: str, default: V | None = None) -> V:
+        value = self.values.get(PREFIX + key, default)
+        if not isinstance(value, kind):
+            raise self.error(key, expected, _kind(value))
         return value
 
     def numbers(self, key: str, count: int) -> list[float]:
@@ -130,12 +124,6 @@ class _Metadata:
             raise self.error(key, f"{count:,} numbers, one for each token", _kind(value))
         numbers: list[float] = value.tolist()
         return numbers
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.values.get(PREFIX + key, default)
-        if not isinstance(value, bool):
-            raise self.error(key, "true or false", _kind(value))
-        return value
 
     def token(self, key: str, tokens: list[str]) -> str:
         value = self.values.get(PREFIX + key)
@@ -148,7 +136,7 @@ class _Metadata:
 
 
 def _byte_level(values: _Metadata, vocabulary: Mapping[str, int]) -> tuple[Tokenizer, bool]:
-    name = values.text("pre")
+    name = values.value("pre", str, "a text")
     if name not in PRE_TOKENIZERS:
         raise InputError(
             f"{values.path}: {PREFIX}pre is {name[:80]!r}, a way to split texts that Regard does not know; "
@@ -156,7 +144,7 @@ def _byte_level(values: _Metadata, vocabulary: Mapping[str, int]) -> tuple[Token
         )
     pre = PRE_TOKENIZERS[name]
     merges = []
-    for line in values.texts("merges"):
+    for line in values.value("merges", list, "a list of texts"):
         middle = line.find(" ", 1)
         if middle < 0 or middle == len(line) - 1:
             raise values.error("merges", "two pieces with a space between them", repr(line[:80]))
@@ -175,7 +163,7 @@ def _byte_level(values: _Metadata, vocabulary: Mapping[str, int]) -> tuple[Token
 def _sentence_piece(values: _Metadata, vocabulary: Mapping[str, int], unknown: str | None) -> tuple[Tokenizer, bool]:
     merges = merges_of_scores(vocabulary, values.numbers("scores", len(vocabulary)))
     pipeline = Tokenizer(models.BPE(dict(vocabulary), merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
-    prefix = values.flag("add_space_prefix", True)
+    prefix = values.value("add_space_prefix", bool, "true or false", True)
     spaces = normalizers.Replace(" ", SPACE)
     pipeline.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), spaces]) if prefix else spaces
     steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
@@ -187,8 +175,8 @@ def _post_processor(
     values: _Metadata, vocabulary: Mapping[str, int], special: Mapping[str, str], *, add_bos: bool, trim: bool
 ) -> Any:
     """What is added to a text: the begin and end tokens that the file asks for."""
-    begin = special.get("bos_token") if values.flag("add_bos_token", add_bos) else None
-    end = special.get("eos_token") if values.flag("add_eos_token", False) else None
+    begin = special.get("bos_token") if values.value("add_bos_token", bool, "true or false", add_bos) else None
+    end = special.get("eos_token") if values.value("add_eos_token", bool, "true or false", False) else None
     before, after = [begin] if begin else [], [end] if end else []
     offsets = [] if trim else [processors.ByteLevel(trim_offsets=False)]
     if not before and not after:

@@ -12,6 +12,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from regard.errors import InputError, RegardError
@@ -21,7 +23,6 @@ MEMORY = 1 << 30  # bytes of address space for the process, in addition to
 MEMORY_RATIO = 50  # times the size of the file
 SECONDS = 10  # CPU time limit, plus one second per megabyte
 WAIT = 60.0  # wall-clock limit in seconds, plus one second per megabyte
-PROBE_REPEATS = 1  # how often each text is encoded
 PROGRAM = Path(__file__).with_name("guard_process.py")
 
 _tested: set[bytes] = set()
@@ -48,47 +49,45 @@ def trust_tokenizer_file(data: bytes) -> None:
     _tested.add(hashlib.sha256(data).digest())
 
 
-def _test_in_process(data: bytes) -> str | None:
-    """The reason to reject the content, or None."""
-    megabytes = len(data) >> 20
-    limits = {
-        "memory": MEMORY + MEMORY_RATIO * len(data),
-        "seconds": SECONDS + megabytes,
-        "repeats": PROBE_REPEATS,
-        # The program imports only `tokenizers`, from the same location as this process.
-        "path": [entry for entry in sys.path if os.path.isabs(entry)],
-    }
-    wait = WAIT + megabytes
-    command = [sys.executable, "-I", "-S", str(PROGRAM), json.dumps(limits)]
+def run_limited(
+    program: Path, limits: Mapping[str, object], data: bytes, *, wait: float, what: str
+) -> subprocess.CompletedProcess[bytes] | None:
+    """Run a program on untrusted content; None if it takes more than `wait` seconds. `what` begins an error.
+
+    The program sets its own limits, imports nothing of Regard, and other packages from the same location as this
+    process.
+    """
+    limits = {**limits, "path": [entry for entry in sys.path if os.path.isabs(entry)]}
     try:
-        process = subprocess.run(
-            command,
+        return subprocess.run(
+            [sys.executable, "-I", "-S", str(program), json.dumps(limits)],
             input=data,
             capture_output=True,
             timeout=wait,
             env={**os.environ, "TOKENIZERS_PARALLELISM": "false", "RUST_BACKTRACE": "0"},
         )
     except subprocess.TimeoutExpired:
-        return f"parsing and first use took more than {wait:.0f} seconds"
+        return None
     except OSError as error:
         raise RegardError(
-            f"an untrusted tokenizer.json is tested in a separate process, which could not be started "
-            f"({error.strerror or error}); end other processes or give this one more memory"
+            f"{what} in a separate process, which could not be started ({error.strerror or error}); end other "
+            "processes or give this one more memory"
         ) from error
-    verdict = _verdict(process.stdout)
-    if verdict is not None:
-        return verdict or None
+
+
+def _test_in_process(data: bytes) -> str | None:
+    """The reason to reject the content, or None."""
+    megabytes = len(data) >> 20
+    memory, seconds, wait = MEMORY + MEMORY_RATIO * len(data), SECONDS + megabytes, WAIT + megabytes
+    limits = {"memory": memory, "seconds": seconds}
+    process = run_limited(PROGRAM, limits, data, wait=wait, what="an untrusted tokenizer.json is tested")
+    if process is None:
+        return f"parsing and first use took more than {wait:.0f} seconds"
+    with suppress(ValueError, KeyError, TypeError):  # it did not finish
+        return str(json.loads(process.stdout)["wrong"]) or None
     messages = process.stderr.decode("utf-8", "replace").strip().splitlines()
     if process.returncode == -24 or process.returncode == 152:  # SIGXCPU
-        return f"parsing and first use took more than {limits['seconds']} seconds of CPU time"
+        return f"parsing and first use took more than {seconds} seconds of CPU time"
     if any("memory" in line.lower() for line in messages):
-        return f"parsing and first use need more than {int(str(limits['memory'])) >> 20:,} MiB of memory"
+        return f"parsing and first use need more than {memory >> 20:,} MiB of memory"
     return f"parsing and first use ended a process ({process.returncode}: {messages[-1] if messages else 'no message'})"
-
-
-def _verdict(output: bytes) -> str | None:
-    """The reason that the program printed, "" if it accepts the content, None if it did not finish."""
-    try:
-        return str(json.loads(output)["wrong"])
-    except (ValueError, KeyError, TypeError):
-        return None

@@ -11,7 +11,7 @@ import base64
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -176,12 +176,6 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     return model
 
 
-@dataclass
-class _Parts:
-    pieces: list[VocabularyPiece] = field(default_factory=list)
-    values: dict[str, Any] = field(default_factory=dict)
-
-
 # Field numbers of TrainerSpec and NormalizerSpec: our name and the type.
 TRAINER = {3: ("model_type", int), 24: ("whitespace_as_suffix", bool), 35: ("byte_fallback", bool)}
 NORMALIZER = {
@@ -193,15 +187,16 @@ NORMALIZER = {
 
 
 def _parse(data: memoryview) -> SentencePieceModel:
-    parts = _Parts()
+    pieces: list[VocabularyPiece] = []
+    values: dict[str, Any] = {}
     for number, value in _fields(data):
         if number not in (1, 2, 3):
             continue
         if not isinstance(value, memoryview):
             raise ValueError(f"field {number} should be a message")
         if number == 1:
-            parts.pieces.append(_piece(value))
-            if len(parts.pieces) > MAX_PIECES:
+            pieces.append(_piece(value))
+            if len(pieces) > MAX_PIECES:
                 raise ValueError(f"it has more than {MAX_PIECES:,} pieces")
         else:
             for key, entry in _fields(value):
@@ -209,13 +204,13 @@ def _parse(data: memoryview) -> SentencePieceModel:
                 if name and (isinstance(entry, float) or (kind is bytes) != isinstance(entry, memoryview)):
                     raise ValueError(f"{name} has another type")
                 if name:
-                    parts.values[name] = kind(entry)
-    if not parts.pieces:
+                    values[name] = kind(entry)
+    if not pieces:
         raise ValueError("it has no pieces")
-    texts = {piece.text for piece in parts.pieces}
-    if len(texts) < len(parts.pieces):
+    texts = {piece.text for piece in pieces}
+    if len(texts) < len(pieces):
         raise ValueError("it has a piece twice")
-    return SentencePieceModel(parts.pieces, **parts.values)
+    return SentencePieceModel(pieces, **values)
 
 
 def _piece(data: memoryview) -> VocabularyPiece:

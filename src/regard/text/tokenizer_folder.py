@@ -293,7 +293,6 @@ def _strip_before_mask(tokens: dict[str, AddedToken], settings: TokenizerConfig)
 
 
 def read_vocabulary_ids(path: Path) -> dict[str, int]:
-    """The tokens and ids of a vocab.json."""
     vocabulary = read_object(path)
     for token, number in vocabulary.items():
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**32:
@@ -308,16 +307,19 @@ def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
     merges = _merges(path.with_name("merges.txt"))
     if settings.kind in ("openai-gpt", "openaigpt"):
         return _openai_gpt(path, vocabulary, merges, settings)
-    added = settings.added
+    added, is_clip = settings.added, settings.kind == "clip"
     tokens = settings.tokens(vocabulary.keys() | added.keys())
-    options = _clip_options(path, tokens) if settings.kind == "clip" else {}
+    if is_clip and not {"bos_token", "eos_token", "unk_token"} <= tokens.keys():
+        raise InputError(f"{path} lacks '<|startoftext|>' or '<|endoftext|>', which CLIP's tokenizer adds to a text")
+    # CLIP's tokens say whether a word ends.
+    options = {"unk_token": tokens["unk_token"].content, "end_of_word_suffix": WORD_END} if is_clip else {}
     with refusing(f"{path} and its merges.txt do not belong together"):
         pipeline = Tokenizer(models.BPE(vocabulary, merges, **options))
     space = settings.flag("add_prefix_space") is True
     pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
     pipeline.decoder = decoders.ByteLevel()
     _extend(pipeline, added, path)
-    if settings.kind == "clip":
+    if is_clip:
         _make_clip(pipeline, tokens)
         return pipeline, tokens
     if settings.kind in LIKE_ROBERTA:
@@ -338,13 +340,6 @@ def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
         )
         pipeline.post_processor = processors.Sequence([offsets, template])
     return pipeline, tokens
-
-
-def _clip_options(path: Path, tokens: Mapping[str, AddedToken]) -> dict[str, Any]:
-    """The options of CLIP's BPE, whose tokens say whether a word ends."""
-    if not {"bos_token", "eos_token", "unk_token"} <= tokens.keys():
-        raise InputError(f"{path} lacks '<|startoftext|>' or '<|endoftext|>', which CLIP's tokenizer adds to a text")
-    return {"unk_token": tokens["unk_token"].content, "end_of_word_suffix": WORD_END}
 
 
 def _make_clip(pipeline: Tokenizer, tokens: Mapping[str, AddedToken]) -> None:

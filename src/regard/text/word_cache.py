@@ -91,9 +91,7 @@ class WordCache:
         return ids, np.add.reduceat(sizes, np.cumsum(counts) - counts)
 
     def _encode_parts(self, parts: list[str]) -> tuple[Ids, Sizes]:
-        rows = [item.ids for item in self._pipeline.encode_batch_fast(parts, add_special_tokens=False)]
-        sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        return np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(sizes.sum())), sizes
+        return flatten([item.ids for item in self._pipeline.encode_batch_fast(parts, add_special_tokens=False)])
 
     def _add_special_tokens(self, ids: Ids, lengths: Sizes) -> Ids:
         before, after = len(self.prefix), len(self.suffix)
@@ -156,6 +154,12 @@ class _IdTable:
         for string in new:
             self._numbers[string] = len(self._numbers)
         self._characters += sum(map(len, new))
+
+
+def flatten(rows: Sequence[Sequence[int]]) -> tuple[Ids, Sizes]:
+    """The ids of all rows, one after the other, and the number of ids of each."""
+    sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    return np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(sizes.sum())), sizes
 
 
 def _within(lengths: Sizes) -> Sizes:

@@ -37,8 +37,7 @@ from pydantic.json_schema import SkipJsonSchema
 from regard.checkpoints.models import Models as Models
 from regard.data.example_images import example_images
 from regard.data.files import STANDARD_INPUT, is_file_name, refuse_file_name, refuse_output_in_input, taken_for_file
-from regard.data.frames import DataFrameSource
-from regard.data.text_inputs import read_items, read_texts
+from regard.data.text_inputs import DataFrameSource, read_items, read_texts
 from regard.errors import InputError, InputErrors, suggest
 from regard.events import Event, Note, ResultItem, map_events
 from regard.known import DEFAULT_MODEL

@@ -12,8 +12,7 @@ from pydantic import BeforeValidator, ValidationInfo, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from regard.data.files import STANDARD_INPUT, is_file_name, refuse_file_name
-from regard.data.frames import DataFrameSource
-from regard.data.text_inputs import read_rows
+from regard.data.text_inputs import DataFrameSource, read_rows
 from regard.events import Event, Note
 from regard.verbs.base import (
     ModelName,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import ValidationInfo, field_validator
 
 from regard.data.files import refuse_file_name
-from regard.data.frames import DataFrameSource
+from regard.data.text_inputs import DataFrameSource
 from regard.errors import InputError
 from regard.events import Event, ResultItem
 from regard.known import DEFAULT_EMBEDDING_MODEL

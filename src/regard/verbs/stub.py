@@ -14,7 +14,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import regard
-from regard.data.frames import DataFrameSource
+from regard.data.text_inputs import DataFrameSource
 from regard.verbs import FUNCTIONS, find
 from regard.verbs.base import Verb
 from regard.verbs.python import signature

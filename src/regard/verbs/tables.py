@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ValidationInfo
 
-from regard.data.frames import DataFrameSource
 from regard.data.labels import is_missing, is_missing_label
-from regard.data.text_inputs import read_items
+from regard.data.text_inputs import DataFrameSource, read_items
 from regard.errors import InputError
 from regard.events import Note
 from regard.verbs.base import TABLE_GROUP, Request, TextsMarker, option, reads_files

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.corpus import Document
-from regard.data.corpus.encoder import CorpusEncoder, text_bytes
+from regard.data.corpus.parts import CorpusEncoder, text_bytes
 from regard.text import Tokenizer
 
 ODD = ["\u00a0", "\t", "\n", "\x1c", "\u200d", "e\u0301", "É", "漢", "Σ", "ﬁ", "£5", "[MASK]", "<|endoftext|>"]

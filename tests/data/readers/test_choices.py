@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from regard.data.examples import ChoiceExample
-from regard.data.readers import read_choice_examples
+from regard.data.readers import TableOptions, read_choice_examples
 from regard.errors import InputError
 
 SWAG = (
@@ -132,10 +132,10 @@ def test_missing_columns_are_reported(tmp_path: Path, name: str, content: str, c
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")
     named = columns.split(",")
-    read = read_choice_examples(path, columns=named, labeled=True)
+    read = read_choice_examples(path, TableOptions(columns=named), labeled=True)
     assert read.examples == [ChoiceExample("Sit", ("down.", "up."), 0)]
     assert f"text = {named[0]}, 2 endings" in read.description
-    assert read_choice_examples(path, columns=named[:-1], labeled=False).examples == [
+    assert read_choice_examples(path, TableOptions(columns=named[:-1]), labeled=False).examples == [
         ChoiceExample("Sit", ("down.", "up."))
     ]
 
@@ -146,15 +146,15 @@ def test_invalid_columns_are_reported(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"should be text, endings \(one list, or each on its own\), label; got goal, sols"
     ):
-        read_choice_examples(path, columns=("goal", "sols"), labeled=True)
+        read_choice_examples(path, TableOptions(columns=("goal", "sols")), labeled=True)
     with pytest.raises(InputError, match="no 'gaol', which --columns names; did you mean 'goal'"):
-        read_choice_examples(path, columns=("gaol", "sols", "y"), labeled=True)
+        read_choice_examples(path, TableOptions(columns=("gaol", "sols", "y")), labeled=True)
     with pytest.raises(InputError, match=r"line 1: no endings, got the keys goal, sols, y; name the text"):
         read_choice_examples(path, labeled=True)
     path = tmp_path / "six.txt"
     path.write_text("Sit\n0\na\nb\nc\nd\n", encoding="utf-8")
     with pytest.raises(InputError, match="six lines per example has no columns"):
-        read_choice_examples(path, columns=("0", "1"))
+        read_choice_examples(path, TableOptions(columns=("0", "1")))
 
 
 def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:

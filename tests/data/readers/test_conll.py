@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.examples import TaggedExample
-from regard.data.readers import detect_scheme, read_tagged_examples, split_words, to_iob2
+from regard.data.readers import TableOptions, detect_scheme, read_tagged_examples, split_words, to_iob2
 from regard.data.readers.conll import holds_tagged_words
 from regard.errors import InputError
 
@@ -214,13 +214,13 @@ def test_words_equal_those_of_conll(shared_data: Callable[[str], Path]) -> None:
 
 def test_columns_option_selects_word_and_tag(write: Write, shared_data: Callable[[str], Path]) -> None:
     path = write("a.conll", "1 EU B-ORG NNP\n2 rejects O VBZ\n")
-    read = read_tagged_examples(path, columns=("1", "2"), labeled=True)
+    read = read_tagged_examples(path, TableOptions(columns=("1", "2")), labeled=True)
     assert read.examples == [TaggedExample("EU rejects", ((0, 2), (3, 10)), ("B-ORG", "O"))]
     assert read.description == "IOB2, 4 columns, word = column 1, tag = column 2"
-    assert read_tagged_examples(path, columns=("1",), labeled=False).examples == [
+    assert read_tagged_examples(path, TableOptions(columns=("1",)), labeled=False).examples == [
         TaggedExample("EU rejects", ((0, 2), (3, 10)))
     ]
-    chunks = read_tagged_examples(shared_data("conll2003/eng.testa"), columns=("0", "2"), labeled=True)
+    chunks = read_tagged_examples(shared_data("conll2003/eng.testa"), TableOptions(columns=("0", "2")), labeled=True)
     assert chunks.examples[0].text == "CRICKET - LEICESTERSHIRE TAKE OVER AT TOP AFTER INNINGS VICTORY ."
     assert chunks.examples[0].tags is not None and chunks.examples[0].tags[0] == "B-NP"
 
@@ -228,11 +228,11 @@ def test_columns_option_selects_word_and_tag(write: Write, shared_data: Callable
 def test_columns_option_selects_json_keys(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"tokens": ["no"], "w": ["EU"], "t": ["B-ORG"]}\n', encoding="utf-8")
-    assert read_tagged_examples(path, columns=("w", "t"), labeled=True).examples == [
+    assert read_tagged_examples(path, TableOptions(columns=("w", "t")), labeled=True).examples == [
         TaggedExample("EU", ((0, 2),), ("B-ORG",))
     ]
     with pytest.raises(InputError, match=r"line 1: no 'x', which --columns names"):
-        read_tagged_examples(path, columns=("w", "x"), labeled=True)
+        read_tagged_examples(path, TableOptions(columns=("w", "x")), labeled=True)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_columns_option_selects_json_keys(tmp_path: Path) -> None:
 )
 def test_columns_without_tags(write: Write, columns: tuple[str, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_tagged_examples(write("a.conll", "EU B-ORG\n"), columns=columns, labeled=True)
+        read_tagged_examples(write("a.conll", "EU B-ORG\n"), TableOptions(columns=columns), labeled=True)
 
 
 def test_a_line_with_only_a_byte_order_mark_is_blank(tmp_path: Path) -> None:

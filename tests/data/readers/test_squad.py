@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from regard.data.examples import Answer, QuestionExample
-from regard.data.readers import read_question_examples
+from regard.data.readers import TableOptions, read_question_examples
 from regard.errors import InputError
 
 MISPLACED = "answer does not match the context at its offset"
@@ -165,16 +165,16 @@ def test_columns_by_name_and_by_number(tmp_path: Path) -> None:
     expected = [QuestionExample("2", "Where?", "In Rome."), QuestionExample("3", "When?", "In May.")]
     path = tmp_path / "a.tsv"
     path.write_text("place\tq\tc\nx\tWhere?\tIn Rome.\ny\tWhen?\tIn May.\n", encoding="utf-8")
-    assert read_question_examples(path, columns=("q", "c")).examples == expected
-    assert read_question_examples(path, columns=("1", "2"), header=True).examples == expected
-    assert len(read_question_examples(path, columns=("1", "2")).examples) == 3
+    assert read_question_examples(path, TableOptions(columns=("q", "c"))).examples == expected
+    assert read_question_examples(path, TableOptions(columns=("1", "2"), header=True)).examples == expected
+    assert len(read_question_examples(path, TableOptions(columns=("1", "2"))).examples) == 3
     path.write_text("x|Where?|In Rome.\n", encoding="utf-8")
-    read = read_question_examples(path, columns=("1", "2"), delimiter="|", quoting=False)
+    read = read_question_examples(path, TableOptions(columns=("1", "2"), delimiter="|", quoting=False))
     assert read.examples == [QuestionExample("1", "Where?", "In Rome.")]
     path = tmp_path / "a.jsonl"
     row = {"id": "k", "ask": "Where?", "context": "no", "about": CONTEXT, "gold": [{"text": "Oslo", "answer_start": 0}]}
     path.write_text(json.dumps(row), encoding="utf-8")
-    read = read_question_examples(path, columns=("ask", "about", "gold"), labeled=True)
+    read = read_question_examples(path, TableOptions(columns=("ask", "about", "gold")), labeled=True)
     assert read.examples == [QuestionExample("k", "Where?", CONTEXT, (Answer("Oslo", 0),))]
 
 
@@ -182,21 +182,21 @@ def test_missing_columns_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"ask": "Where?", "about": "Rome"}', encoding="utf-8")
     with pytest.raises(InputError, match=r"line 1: no 'abuot', which --columns names; did you mean 'about'"):
-        read_question_examples(path, columns=("ask", "abuot"))
+        read_question_examples(path, TableOptions(columns=("ask", "abuot")))
     with pytest.raises(InputError, match=r"should be question, context\[, answers\]; got ask"):
-        read_question_examples(path, columns=("ask",))
+        read_question_examples(path, TableOptions(columns=("ask",)))
     path = tmp_path / "a.tsv"
     path.write_text("q\tc\nWhere?\tIn Rome.\nWhen?\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"line 3: expected column 1, but this row has 1 columns"):
-        read_question_examples(path, columns=("q", "c"))
+        read_question_examples(path, TableOptions(columns=("q", "c")))
     with pytest.raises(InputError, match=r"no column '4'; without a header, give a number from 0 to 1"):
-        read_question_examples(path, columns=("0", "4"))
+        read_question_examples(path, TableOptions(columns=("0", "4")))
     with pytest.raises(InputError, match="should name each column once, got 0, 0"):
-        read_question_examples(path, columns=("0", "0"))
+        read_question_examples(path, TableOptions(columns=("0", "0")))
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"data": [{"paragraphs": []}]}), encoding="utf-8")
     with pytest.raises(InputError, match="leave out --columns"):
-        read_question_examples(path, columns=("question", "context"))
+        read_question_examples(path, TableOptions(columns=("question", "context")))
 
 
 def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -204,4 +204,4 @@ def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     path.write_text("question,context,question\nwho,they did,when\n", encoding="utf-8")
     for columns in (None, ["question", "context"]):
         with pytest.raises(InputError, match="two columns named 'question'; rename one"):
-            read_question_examples(path, columns=columns, delimiter=",")
+            read_question_examples(path, TableOptions(columns=columns, delimiter=","))

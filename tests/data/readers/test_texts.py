@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.examples import TextExample
-from regard.data.readers import read_text_examples
+from regard.data.readers import TableOptions, read_text_examples
 from regard.data.readers.roles import TextTask
 from regard.errors import InputError
 
@@ -158,7 +158,7 @@ def test_plain_text_lines_may_contain_commas(write: Write) -> None:
     path = write("in.txt", 'one, "two"\n\nthree\n\n')
     with pytest.raises(InputError, match=r"in\.txt line 2 is blank; .*--missing skip"):
         read_text_examples(path, task="classify")
-    read = read_text_examples(path, task="classify", missing="skip")
+    read = read_text_examples(path, TableOptions(missing="skip"), task="classify")
     assert read.dropped == {"is blank": 1}
     assert read.examples == [TextExample('one, "two"'), TextExample("three")]
     assert (read.lines, read.description) == ([1, 3], "one text per line")
@@ -204,10 +204,14 @@ def test_unquoted_comma_is_reported(write: Write) -> None:
 )
 def test_quotes_in_files_with_tabs(write: Write, rows: str, quoted: bool) -> None:
     path = write("a.tsv", rows)
-    assert (", quoted" in read_text_examples(path, task="classify", columns=["1", "0"]).description) is quoted
+    assert (
+        ", quoted" in read_text_examples(path, TableOptions(columns=("1", "0")), task="classify").description
+    ) is quoted
     for quoting in (True, False):
         if quoting <= quoted:  # well-formed quotes can be read either way
-            description = read_text_examples(path, task="classify", columns=["0"], quoting=quoting).description
+            description = read_text_examples(
+                path, TableOptions(columns=("0",), quoting=quoting), task="classify"
+            ).description
             assert (", quoted" in description) is quoting
 
 
@@ -218,45 +222,53 @@ def test_semicolons_and_a_given_delimiter(write: Write) -> None:
         TextExample("bad, no", None, "0"),
     ]
     path = write("b.txt", "good|1\nbad|0\n")
-    assert read_text_examples(path, task="classify", delimiter="|").examples[1] == TextExample("bad", None, "0")
+    assert read_text_examples(path, TableOptions(delimiter="|"), task="classify").examples[1] == TextExample(
+        "bad", None, "0"
+    )
     with pytest.raises(InputError, match="one character"):
-        read_text_examples(path, task="classify", delimiter="||")
+        read_text_examples(path, TableOptions(delimiter="||"), task="classify")
 
 
 def test_columns_by_name_and_number(write: Write) -> None:
     path = write("a.tsv", "id\tx\ty\tz\n1\tsome text\tpos\tother\n2\tmore text\tneg\tother\n")
     expected = [TextExample("some text", None, "pos"), TextExample("more text", None, "neg")]
-    assert read_text_examples(path, task="classify", columns=["x", "y"]).examples == expected
-    assert read_text_examples(path, task="classify", columns=["1", "2"]).examples == expected
-    assert read_text_examples(path, task="classify", columns=["x"]).examples == [
+    assert read_text_examples(path, TableOptions(columns=("x", "y")), task="classify").examples == expected
+    assert read_text_examples(path, TableOptions(columns=("1", "2")), task="classify").examples == expected
+    assert read_text_examples(path, TableOptions(columns=("x",)), task="classify").examples == [
         TextExample("some text"),
         TextExample("more text"),
     ]
-    assert read_text_examples(path, task="pair", columns=["x", "z", "y"]).examples[0] == TextExample(
+    assert read_text_examples(path, TableOptions(columns=("x", "z", "y")), task="pair").examples[0] == TextExample(
         "some text", "other", "pos"
     )
     with pytest.raises(InputError, match=r"no column 'zz'; did you mean 'z'\?.*or a number from 0 to 3"):
-        read_text_examples(path, task="classify", columns=["x", "zz"])
+        read_text_examples(path, TableOptions(columns=("x", "zz")), task="classify")
     with pytest.raises(InputError, match="no column '7'"):
-        read_text_examples(path, task="classify", columns=["7"], header=False)
+        read_text_examples(path, TableOptions(columns=("7",), header=False), task="classify")
     with pytest.raises(InputError, match="for pair should be text, second text, label; got x"):
-        read_text_examples(path, task="pair", columns=["x"])
-    assert len(read_text_examples(path, task="classify", columns=["1", "2"], header=False).examples) == 3
+        read_text_examples(path, TableOptions(columns=("x",)), task="pair")
+    assert len(read_text_examples(path, TableOptions(columns=("1", "2"), header=False), task="classify").examples) == 3
 
 
 def test_several_labels(write: Write) -> None:
     path = write("a.csv", "id,comment_text,toxic,insult\n1,you,1,1\n2,me,0,0\n3,they,0,1\n")
     named = ["comment_text", "toxic", "insult"]
-    labels = [example.label for example in read_text_examples(path, task="classify", columns=named).examples]
+    labels = [
+        example.label for example in read_text_examples(path, TableOptions(columns=named), task="classify").examples
+    ]
     assert labels == [("toxic", "insult"), (), ("insult",)]
     with pytest.raises(InputError, match=r"may be any of the columns 2, 3.*--columns"):
         read_text_examples(path, task="classify", labeled=True)
     with pytest.raises(InputError, match=r"b\.csv line 3: insult should be 0 or 1, got '2'"):
         read_text_examples(
-            write("b.csv", "text,toxic,insult\nyou,1,1\nme,0,2\n"), task="classify", columns=["text", *named[1:]]
+            write("b.csv", "text,toxic,insult\nyou,1,1\nme,0,2\n"),
+            TableOptions(columns=("text", *named[1:])),
+            task="classify",
         )
     with pytest.raises(InputError, match="need a header"):
-        read_text_examples(write("c.tsv", "you\t1\t1\nme\t0\t0\n"), task="classify", columns=["0", "1", "2"])
+        read_text_examples(
+            write("c.tsv", "you\t1\t1\nme\t0\t0\n"), TableOptions(columns=("0", "1", "2")), task="classify"
+        )
 
 
 def test_json_lines(write: Write) -> None:
@@ -322,20 +334,19 @@ def test_rows_without_a_text_or_label(write: Write) -> None:
     path = write("a.csv", MISSING)
     with pytest.raises(InputError, match=r"a\.csv line 5 is blank"):
         read_text_examples(path, task="classify", labeled=True)
-    read = read_text_examples(path, task="classify", labeled=True, missing="skip")
+    read = read_text_examples(path, TableOptions(missing="skip"), task="classify", labeled=True)
     assert read.examples == [TextExample("good", None, "pos"), TextExample("last", None, "neg")]
     assert read.lines == [2, 10]
     assert read.dropped == {"is blank": 2, "has no text (text)": 1, "has no label (label)": 4}
     assert read.text_columns == ("text",)
-    unlabeled = read_text_examples(path, task="classify", missing="skip")
+    unlabeled = read_text_examples(path, TableOptions(missing="skip"), task="classify")
     assert [example.label for example in unlabeled.examples] == ["pos", None, None, None, None, "neg"]
     with pytest.raises(InputError, match=r"has no examples: 1 has no label"):
         read_text_examples(
             write("b.csv", "text,label\ngood,\n"),
+            TableOptions(columns=("text", "label"), missing="skip"),
             task="classify",
-            columns=["text", "label"],
             labeled=True,
-            missing="skip",
         )
 
 
@@ -346,7 +357,7 @@ def test_regression_accepts_one_or_two_texts(write: Write) -> None:
     assert read_text_examples(whole, task="regress", labeled=True).examples[3].label == 3.0
     columns = ["0", "1"]
     two = write("two.tsv", "a b c\td e f\n")
-    assert read_text_examples(two, task="regress", columns=columns, labeled=False).examples == [
+    assert read_text_examples(two, TableOptions(columns=columns), task="regress", labeled=False).examples == [
         TextExample("a b c", "d e f")
     ]
 

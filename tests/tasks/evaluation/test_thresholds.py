@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, precision_recall_curve, roc_auc_score
 
-from regard.tasks.evaluation.calibration import calibrate_event, calibration_remark
-from regard.tasks.evaluation.thresholds import MAX_POINTS, sample_points, threshold_curve
+from regard.tasks.evaluation.calibration import (
+    MAX_POINTS,
+    calibrate_event,
+    calibration_remark,
+    sample_points,
+    threshold_curve,
+)
 
 EVENTS = st.lists(
     st.tuples(st.booleans(), st.one_of(st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 1.0]), st.floats(0, 1))),

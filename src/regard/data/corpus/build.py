@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.corpus.documents import Source, Sources, find_sources
-from regard.data.corpus.encoder import CorpusEncoder
 from regard.data.corpus.folder import (
     REPORT,
     TOKENIZER,
@@ -32,7 +31,7 @@ from regard.data.corpus.folder import (
     tokenizer_files,
     tokenizer_paths,
 )
-from regard.data.corpus.parts import Part, PartReader, find_parts, write_part
+from regard.data.corpus.parts import CorpusEncoder, Part, PartReader, find_parts, write_part
 from regard.data.corpus.sentences import RULES
 from regard.data.corpus.workers import PartJob, Workers
 from regard.errors import InputError
@@ -164,7 +163,7 @@ class _Build:
                 with suppress(_NoTokens), replace_folder(shard_folder(self.folder, len(shards))) as staging:
                     record = yield from map_events(
                         write_part(documents, part.end, staging, self.encoder),
-                        lambda done, shards=shards: progress(shards, done.documents, done.tokens),  # type: ignore[misc]
+                        lambda done, shards=shards: progress(shards, *done),  # type: ignore[misc]
                     )
                     if record is None:
                         raise _NoTokens

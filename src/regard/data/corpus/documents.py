@@ -91,7 +91,6 @@ def _files_of(path: str | os.PathLike[str]) -> list[Source]:
 
 
 def read_file_documents(path: Source, *, key: str = "text") -> Iterator[Document]:
-    """Yield the documents of one file."""
     with open_text(path) as lines:
         yield from parse_documents(lines, path, key=key)
 

@@ -311,7 +311,6 @@ def _source_changes(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> 
 
 
 def shard_folder(folder: Path, number: int) -> Path:
-    """Return the folder of a shard."""
     return folder / f"shard-{number:06d}"
 
 
@@ -340,11 +339,6 @@ def corpus_folder(folder: Path) -> DurableFolder:
         beside=(VOCABULARY,) if (folder / VOCABULARY / ORIGIN).is_file() else (),
         hint="Use another folder, or delete that corpus: pass restart=True, or delete the folder",
     )
-
-
-def refuse_foreign_files(folder: Path) -> None:
-    """Raise InputError if the folder holds something else than a corpus: it may be the user's."""
-    corpus_folder(folder).refuse_foreign()
 
 
 def begin(

@@ -1,4 +1,4 @@
-"""The parts of a text: where the documents of each shard are, and how a shard is written from them.
+"""The parts of a text: where the documents of each shard are, and how they are encoded and written.
 
 Where a part ends depends on the text alone, so a corpus has the same parts whoever encodes them, and any process can
 read a part without the text before it.
@@ -14,14 +14,19 @@ from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import IO
 
+import tokenizers
+
 from regard.data.compression import DAMAGE
 from regard.data.corpus.documents import Document, Source, parse_documents
-from regard.data.corpus.encoder import CorpusEncoder, text_bytes
 from regard.data.corpus.folder import ShardRecord, ShardWriter, token_type
+from regard.data.corpus.sentences import split_sentences
 from regard.data.files import damaged, decode_lines, display_name, open_bytes
 from regard.errors import InputError
+from regard.text import Tokenizer
+from regard.text.word_cache import Ids, Sizes, WordCache, flatten
 
 BATCH = 1 << 20  # bytes of text to encode at once
+PROBE = "a b\nc"
 
 
 @dataclass(frozen=True)
@@ -107,20 +112,54 @@ class PartReader:
         return parse_documents(lines, path, key=key, number=start.lines)
 
 
-@dataclass(frozen=True)
-class PartProgress:
-    """How much of a part is encoded."""
+class CorpusEncoder:
+    """Splits documents into sentences and encodes the sentences of many documents, without special tokens.
 
-    documents: int
-    tokens: int
+    `spaces` is True if the tokenizer preserves whitespace, as byte-level tokenizers do. Then a sentence includes the
+    space or line break before it, and the ids of a document are those of its complete text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.unknown, self.vocabulary = tokenizer.unk_token_id, tokenizer.size
+        self.spaces = tokenizer.decode(tokenizer.encode(PROBE, add_special_tokens=False).ids) == PROBE
+        # In this copy, text that looks like a special token ("[MASK]") is encoded as text.
+        self._pipeline = tokenizers.Tokenizer.from_str(tokenizer.files()["tokenizer.json"].decode())
+        self._pipeline.encode_special_tokens = True
+        self._cache = WordCache.of(self._pipeline, add_special_tokens=False)
+
+    def sentences(self, document: Document) -> list[str]:
+        """Return the sentences of a document, with the whitespace before them if the tokenizer preserves it."""
+        sentences = []
+        for number, paragraph in enumerate(document.paragraphs):
+            end = 0
+            for start, stop in split_sentences(paragraph):
+                if not self.spaces:
+                    sentences.append(paragraph[start:stop])
+                else:
+                    sentences.append(("\n" if number and not start else "") + paragraph[end:stop])
+                end = stop
+        return sentences
+
+    def encode(self, sentences: Sequence[str]) -> tuple[Ids, Sizes]:
+        """Return the ids of all sentences, one after the other, and the number of ids of each sentence."""
+        if self._cache is not None:
+            ids, sizes, _ = self._cache.encode(sentences)
+            return ids, sizes
+        rows = [item.ids for item in self._pipeline.encode_batch_fast(list(sentences), add_special_tokens=False)]
+        return flatten(rows)
+
+
+def text_bytes(document: Document) -> int:
+    """Return the number of UTF-8 bytes in the paragraphs of a document."""
+    return sum(len(text) if text.isascii() else len(text.encode()) for text in document.paragraphs)
 
 
 def write_part(
     documents: Iterator[Document], end: Position, folder: Path, encoder: CorpusEncoder
-) -> Generator[PartProgress, None, ShardRecord | None]:
+) -> Generator[tuple[int, int], None, ShardRecord | None]:
     """Encode the documents of a part that ends at `end` and write its shard into an empty folder.
 
-    Returns None if it has no tokens.
+    Yields how many documents and tokens are encoded. Returns None if the part has no tokens.
     """
     writer = ShardWriter(folder, dtype=token_type(encoder.vocabulary), unknown=encoder.unknown)
     try:
@@ -139,7 +178,7 @@ def write_part(
             if document is None or pending >= BATCH:
                 writer.add(*encoder.encode(sentences), counts)
                 sentences, counts, pending = [], [], 0
-                yield PartProgress(done, writer.tokens)
+                yield done, writer.tokens
         return writer.finish(paragraphs=paragraphs, size=size, next=end.key) if writer.tokens else None
     finally:
         writer.close()

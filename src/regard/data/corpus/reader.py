@@ -1,4 +1,4 @@
-"""Random access to the documents of a finished corpus, from memory-mapped shards.
+"""Random access to the documents of a finished corpus, from memory-mapped shards, and its copy to an object store.
 
 A shard is mapped on first access; processes that open the same corpus share its memory pages. The shards of a corpus on
 an object store are fetched into a local cache of bounded size (see `shard_cache`).
@@ -10,6 +10,7 @@ import hashlib
 import operator
 import os
 from bisect import bisect_right
+from collections.abc import Generator
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -21,7 +22,9 @@ from numpy.typing import NDArray
 from regard.data.corpus.folder import (
     DOCUMENTS,
     MANIFEST,
+    RECORD,
     REMEDY,
+    REPORT,
     SENTENCES,
     TOKENIZER,
     TOKENS,
@@ -38,10 +41,11 @@ from regard.data.corpus.folder import (
 )
 from regard.data.corpus.shard_cache import CACHE_BYTES, CachedTokens, ShardCache
 from regard.errors import InputError
+from regard.events import Progress
 from regard.files.checksums import Verify, cache_folder, find_damage
 from regard.files.durable_folder import RECORD_BYTES, DamagedRecord, FolderRecord
 from regard.files.json_files import read_document
-from regard.files.storage import Address, is_remote, join, local_path, normalize, read_bytes
+from regard.files.storage import Address, is_remote, join, local_path, normalize, read_bytes, remove, upload
 from regard.text import Tokenizer
 
 
@@ -107,7 +111,6 @@ class Corpus:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the corpus."""
         return Tokenizer.open(self.folder / TOKENIZER)
 
     @property
@@ -184,3 +187,22 @@ def _parse(content: bytes, folder: Address) -> CorpusManifest:
         return CorpusManifest.of(FolderRecord.parse(content, folder, kind="corpus"), folder)
     except DamagedRecord as error:
         raise InputError(f"{error}; restore a copy of it, or build the corpus again") from None
+
+
+def check_address(address: str) -> None:
+    """Raise InputError for an address that is not a folder on an object store."""
+    if not is_remote(address) or "/" not in normalize(address).partition("://")[2]:
+        raise InputError(f"{address} is not a folder on an object store; expected an address like s3://BUCKET/FOLDER")
+
+
+def upload_corpus(folder: Path, address: str) -> Generator[Progress]:
+    """Copy the files of a corpus. The manifest is removed first and copied last: a corpus with one is complete."""
+    check_address(address)
+    corpus = Corpus.open(folder)
+    records = [f"{shard_folder(Path(), number)}/{RECORD}" for number in range(corpus.shards)]
+    names = [*tokenizer_paths(corpus.manifest), *shard_files(corpus.manifest.shards or ()), *records, REPORT, MANIFEST]
+    remove(join(address, MANIFEST))
+    yield Progress(stage="uploading", done=0, total=len(names), unit="files")
+    for number, name in enumerate(names, start=1):
+        upload(folder / name, join(address, name))
+        yield Progress(stage="uploading", done=number, total=len(names), unit="files")

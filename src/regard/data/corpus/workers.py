@@ -15,9 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from regard.data.corpus.documents import Source
-from regard.data.corpus.encoder import CorpusEncoder
 from regard.data.corpus.folder import ShardRecord
-from regard.data.corpus.parts import Part, PartReader, write_part
+from regard.data.corpus.parts import CorpusEncoder, Part, PartReader, write_part
 from regard.events import drain
 from regard.text import Tokenizer
 from regard.worker_process import WorkerFailure, WorkerProcess

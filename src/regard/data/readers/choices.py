@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from regard.data.examples import ChoiceExample
 from regard.data.files import content_suffix, display_name
@@ -23,7 +24,7 @@ from regard.data.readers.records import (
     string_at,
     strings_at,
 )
-from regard.data.readers.tables import Missing, Table, column_at, rows_of, table_of
+from regard.data.readers.tables import INFERRED, Missing, Table, TableOptions, column_at, rows_of, table_of
 from regard.errors import InputError
 from regard.wording import is_count
 
@@ -32,36 +33,26 @@ REMEDY = "name the text, the endings and the label with --columns"
 
 
 def read_choice_examples(
-    path: Path,
-    *,
-    columns: Sequence[str] | None = None,
-    header: bool | None = None,
-    delimiter: str | None = None,
-    quoting: bool | None = None,
-    encoding: str | None = None,
-    missing: Missing | None = None,
-    labeled: bool | None = None,
-    remedy: str = REMEDY,
+    path: Path, options: TableOptions = INFERRED, *, labeled: bool | None = None, remedy: str = REMEDY
 ) -> ExampleSet[ChoiceExample]:
     """Read JSON lines or CSV with `ctx` and `endings`, or `sent1`, `sent2`, `ending0`... (SWAG), and `label`.
 
     Other files have six lines per example: the text, the number of the correct ending from 0, and four endings.
-    HellaSwag's text is `ctx` alone; the six-line files put the activity before it. `columns` names other columns: the
-    text, the endings (one list, or each on its own), then the label, which is omitted if `labeled` is False. `missing`
-    "skip" leaves out records without a text or label and counts them. `remedy` ends the error for a file without
-    endings.
+    HellaSwag's text is `ctx` alone; the six-line files put the activity before it. The options may name other columns:
+    the text, the endings (one list, or each on its own), then the label, which is omitted if `labeled` is False.
+    `missing` "skip" leaves out records without a text or label and counts them. `remedy` ends the error for a file
+    without endings.
     """
-    name = display_name(path)
-    records, lines = open_records(path, is_table=delimiter is not None, encoding=encoding)
+    name, columns = display_name(path), options.columns
+    records, lines = open_records(path, is_table=options.delimiter is not None, encoding=options.encoding)
+    is_table = not replace(options, columns=None).infers_format
+    if records is None and (content_suffix(path) in (".csv", ".tsv") or "ending0" in lines[0] or is_table):
+        delimiter = options.delimiter or ("\t" if content_suffix(path) == ".tsv" else ",")
+        table = table_of(lines, path, replace(options, delimiter=delimiter))
+        rows = _swag_rows(table, remedy) if columns is None else rows_of(table, columns, header=options.header)
+        records = Records(name, rows, "SWAG table" if columns is None else table.description)
     if records is not None:
-        return _from_records(records, labeled, columns, remedy, missing)
-    is_table = (header, delimiter, quoting) != (None, None, None)
-    if content_suffix(path) in (".csv", ".tsv") or "ending0" in lines[0] or is_table:
-        delimiter = delimiter or ("\t" if content_suffix(path) == ".tsv" else ",")
-        table = table_of(lines, path, delimiter=delimiter, quoting=quoting)
-        rows = _swag_rows(table, remedy) if columns is None else rows_of(table, columns, header=header)
-        description = "SWAG table" if columns is None else table.description
-        return _from_records(Records(name, rows, description), labeled, columns, remedy, missing)
+        return _from_records(records, labeled, columns, remedy, options.missing)
     if columns is not None:
         raise InputError(
             f"{name}: the format with six lines per example has no columns; leave out --columns, or give --delimiter "

@@ -26,7 +26,7 @@ from regard.data.readers.records import (
     string_at,
     strings_at,
 )
-from regard.data.readers.tables import Missing, column_at
+from regard.data.readers.tables import INFERRED, Missing, TableOptions, column_at
 from regard.errors import InputError, check_choice
 from regard.wording import is_count
 
@@ -133,27 +133,27 @@ Sentence = tuple[int, list[str], list[str] | None]  # number of its first line, 
 
 
 def read_tagged_examples(
-    path: Path,
-    *,
-    columns: Sequence[str] | None = None,
-    encoding: str | None = None,
-    missing: Missing | None = None,
-    labeled: bool | None = None,
+    path: Path, options: TableOptions = INFERRED, *, labeled: bool | None = None
 ) -> ExampleSet[TaggedExample]:
     """Read tagged sentences; tags are converted to IOB2.
 
     CoNLL columns have the word first and the tag last; a blank line ends a sentence, and -DOCSTART- lines are skipped.
     A line of JSON has `words` (or `tokens`) and `tags` (or `ner_tags`), or a `text`. Unless `labeled` is True, a file
-    without columns is plain text, one text per line. The text of a sentence is its words joined by spaces. `columns`
+    without columns is plain text, one text per line. The text of a sentence is its words joined by spaces. The columns
     are those of the word and of the tag, numbers from 0 or JSON keys; if `labeled` is False, the tag is optional.
     `missing` "skip" leaves out records of JSON and Parquet without words or tags and counts them.
     """
-    name = display_name(path)
+    if not replace(options, columns=None).infers_format:
+        raise InputError(
+            "tag reads columns separated by blanks or tabs, without header and quotes; leave out --header, "
+            "--delimiter and --quoted"
+        )
+    name, columns = display_name(path), options.columns
     if columns is not None and len(columns) not in ((1, 2) if labeled is False else (2,)):
         raise InputError(f"--columns for tag should be word, tag, such as 0,3; got {', '.join(columns)}")
-    records, lines = open_records(path, encoding=encoding)
+    records, lines = open_records(path, encoding=options.encoding)
     if records is not None:
-        return _from_records(records, labeled, columns, missing)
+        return _from_records(records, labeled, columns, options.missing)
     lines = [line.removeprefix(MARK) for line in lines]  # one after the first line, where files were joined
     if labeled or columns is not None or _has_columns(lines):
         width = _width(lines)

@@ -26,6 +26,7 @@ from regard.data.files import (
     read_all_bytes,
 )
 from regard.data.readers.records import ExampleSet, Path
+from regard.data.readers.tables import INFERRED, TableOptions
 from regard.errors import InputError
 from regard.files.file_input import open_file
 
@@ -54,7 +55,9 @@ def _holds_texts(folder: File) -> bool:
     return bool(entries) and all(entry.is_file() and content_suffix(entry) in ROW_SUFFIXES for entry in entries)
 
 
-def read_image_examples(path: Path, *, labeled: bool | None = None) -> ExampleSet[ImageExample]:
+def read_image_examples(
+    path: Path, options: TableOptions = INFERRED, *, labeled: bool | None = None
+) -> ExampleSet[ImageExample]:
     """Read a folder with one folder per class, a folder of images, a single image, or an IDX file.
 
     A single image may also be an example image by its name, such as digit-7.
@@ -63,6 +66,8 @@ def read_image_examples(path: Path, *, labeled: bool | None = None) -> ExampleSe
     `labeled`: True raises an error if there are no labels, False ignores labels, None reads them if there
     are any.
     """
+    if not options.infers_format:
+        raise InputError(f"{path} holds images, which have no columns; leave out --columns and other table options")
     file = image_file(path)
     if os.fspath(path) != STANDARD_INPUT and file.is_dir():
         return _from_folder(file, labeled)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from regard.data.text_inputs import read_items
@@ -15,6 +15,21 @@ def refuse_repeated(columns: Sequence[str], name: str) -> None:
     if len(set(columns)) < len(columns):
         twice = next(column for column in columns if columns.count(column) > 1)
         raise InputError(f"{name} has two columns named {twice!r}; rename one of them")
+
+
+def frame_records(frame: Any) -> tuple[list[str], Iterator[dict[str, object]]]:
+    """The columns of a pandas or polars DataFrame, and its rows."""
+    if hasattr(frame, "itertuples"):
+        rows = frame.itertuples(index=False, name=None)
+    elif hasattr(frame, "iter_rows"):
+        rows = frame.iter_rows()
+    else:
+        raise InputError(f"expected a DataFrame of pandas or polars, a file or a list; got {type(frame).__name__}")
+    columns = [str(column) for column in frame.columns]
+    if not columns or not len(frame):
+        raise InputError("the DataFrame is empty: expected at least one row")
+    refuse_repeated(columns, "the DataFrame")
+    return columns, (dict(zip(columns, row, strict=True)) for row in rows)
 
 
 class RecordList(os.PathLike[str]):
@@ -37,7 +52,7 @@ class RecordList(os.PathLike[str]):
         """The rows of a pandas or polars DataFrame, of dictionaries, or of tuples: (text, label), (text, second text,
         label), ((text, second text), label), (words, tags)."""
         if hasattr(source, "columns"):
-            return cls.from_frame(source)
+            return cls(list(frame_records(source)[1]), "the DataFrame")
         if isinstance(source, str | Mapping) or not isinstance(source, Iterable):
             raise InputError(
                 f"the data is {type(source).__name__}; expected a DataFrame, a path, or a list of dictionaries or "
@@ -47,15 +62,6 @@ class RecordList(os.PathLike[str]):
         if not rows:
             raise InputError("the data is an empty list; expected at least one example")
         return cls([_record(row, index) for index, row in enumerate(rows)], "the list")
-
-    @classmethod
-    def from_frame(cls, frame: Any) -> RecordList:
-        columns = [str(column) for column in frame.columns]
-        if not columns or not len(frame):
-            raise InputError("the DataFrame is empty: expected at least one row")
-        refuse_repeated(columns, "the DataFrame")
-        rows = frame.itertuples(index=False, name=None) if hasattr(frame, "itertuples") else frame.iter_rows()
-        return cls([dict(zip(columns, row, strict=True)) for row in rows], "the DataFrame")
 
 
 def _record(row: object, index: int) -> Mapping[str, object]:

@@ -87,10 +87,10 @@ class ExampleSet(Generic[E]):
         return replace(self, examples=examples, lines=lines, description=f"{self.description}; {count:,} sampled")
 
 
-def read_lines(path: Path, encoding: str | None = None) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     """Return all lines of a text file. Raises InputError if it is empty or binary."""
     with open_bounded(path) as (file, max_size):
-        return _text_lines(file, path, encoding, max_size)
+        return _text_lines(file, path, None, max_size)
 
 
 def _text_lines(file: IO[bytes], path: Path, encoding: str | None, max_size: int) -> list[str]:
@@ -158,11 +158,25 @@ def open_records(
             return Records(name, iter(list(parquet_rows(file, path, budget))), "Parquet", "row"), []
         lines = _text_lines(file, path, encoding, max_size)
     first = next(line for line in lines if line.strip()).strip()
-    if is_table or not is_json(path, first):
-        return None, lines
-    if first.startswith("["):
-        return Records(name, json_list(lines, name), "JSON list", "record"), lines
-    return Records(name, json_lines(lines, name), "JSON lines"), lines
+    return None if is_table else json_records(path, first, lines), lines
+
+
+def json_records(path: Path, first: str, lines: Iterable[str], *, keep_blank: bool = False) -> Records | None:
+    """Return the records in the lines of a file, the first of which that is not blank is `first`; None if not JSON.
+
+    With `keep_blank`, a blank line of JSON lines is an empty record.
+    """
+    name = display_name(path)
+    if not is_json(path, first):
+        return None
+    if first.lstrip().startswith("["):
+        return Records(name, json_list(list(lines), name), "JSON list", "record")
+    records = (
+        (number, parse_object(line, f"{name} line {number}") if line.strip() else {})
+        for number, line in enumerate(lines, start=1)
+        if keep_blank or line.strip()
+    )
+    return Records(name, records, "JSON lines")
 
 
 def is_parquet(path: Path, file: IO[bytes]) -> bool:
@@ -191,12 +205,6 @@ def json_object(line: str) -> Record | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def json_lines(lines: Iterable[str], name: str) -> Iterator[tuple[int, Record]]:
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield number, parse_object(line, f"{name} line {number}")
 
 
 def json_list(lines: Sequence[str], name: str) -> Iterator[tuple[int, Record]]:
@@ -262,22 +270,14 @@ def _read_bounded(file: IO[bytes], path: Path) -> bytes:
 
 def string_at(record: Record, key: str, where: str) -> str:
     """Return the string at a key. Raises InputError if there is none."""
-    value = _value_at(record, key, where)
-    if value is None:
-        raise MissingValue(f"{where}: {key!r} should be a string, got null")
-    if not isinstance(value, str):
-        raise InputError(f"{where}: {key!r} should be a string, got {kind_of(value)}")
+    value = _value_at(record, key, where, str, "a string")
     refuse_halves(value, key, where)
     return value
 
 
 def strings_at(record: Record, key: str, where: str) -> list[str]:
     """Return the list of strings at a key. Raises InputError if there is none."""
-    value = _value_at(record, key, where)
-    if value is None:
-        raise MissingValue(f"{where}: {key!r} should be a list of strings, got null")
-    if not isinstance(value, list):
-        raise InputError(f"{where}: {key!r} should be a list of strings, got {kind_of(value)}")
+    value = _value_at(record, key, where, list, "a list of strings")
     for item in value:
         if not isinstance(item, str):
             raise InputError(f"{where}: {key!r} should hold strings, got {kind_of(item)}: {item!r}")
@@ -285,10 +285,15 @@ def strings_at(record: Record, key: str, where: str) -> list[str]:
     return value
 
 
-def _value_at(record: Record, key: str, where: str) -> object:
+def _value_at(record: Record, key: str, where: str, kind: type[E], expected: str) -> E:
     if key not in record:
         raise InputError(f"{where}: no key {key!r}; {suggest(key, record)}")
-    return record[key]
+    value = record[key]
+    if value is None:
+        raise MissingValue(f"{where}: {key!r} should be {expected}, got null")
+    if not isinstance(value, kind):
+        raise InputError(f"{where}: {key!r} should be {expected}, got {kind_of(value)}")
+    return value
 
 
 def refuse_halves(text: str, key: str, where: str) -> None:

@@ -178,11 +178,6 @@ def header_of(
     return (unique_names(table.rows[0]), 1) if header else (None, 0)
 
 
-def has_header_row(table: Table, columns: Sequence[str] | None, header: bool | None) -> bool:
-    """Return whether the first row of a table names its columns."""
-    return header_of(table, columns, header)[1] == 1
-
-
 def _named(
     table: Table, names: list[str] | None, columns: Sequence[str], *, task: TextTask, labeled: bool | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -224,23 +219,12 @@ def _inferred(
         )
     if labeled is False:
         return texts, ()
-    if label is None:
-        label = _label(table, names, first, [c for c in columns if c.index not in texts], task, labeled, named)
-    return texts, () if label is None else (label,)
-
-
-def _label(
-    table: Table,
-    names: list[str] | None,
-    first: int,
-    rest: list[Column],
-    task: TextTask,
-    labeled: bool | None,
-    named: bool,
-) -> int | None:
+    if label is not None:
+        return texts, (label,)
+    rest = [column for column in columns if column.index not in texts]
     # A header that names the texts would also name the label, so infer one among several columns only if it is needed.
     if named and not labeled and len(rest) != 1:
-        return None
+        return texts, ()
     candidates = label_by_shape(rest, numbers=task == "regress", needed=bool(labeled))
     if len(candidates) > 1:
         listed = ", ".join(str(index) for index in candidates)
@@ -248,11 +232,11 @@ def _label(
             f"{table.name}: the label may be any of the columns {listed}; {numbered(table, names, first)}; "
             "name the columns with --columns, such as --columns 0,1 (text, then label)"
         )
-    return candidates[0] if candidates else None
+    return texts, tuple(candidates)
 
 
 def _texts_by_name(table: Table, folded: list[str], task: TextTask) -> tuple[int, ...] | None:
-    pair = _pair_by_name(folded)
+    pair = next((names for names in PAIRS if names[0] in folded and names[1] in folded), None)
     single = next((name for name in TEXTS if name in folded), None)
     if pair and task == "classify":
         raise InputError(
@@ -262,10 +246,6 @@ def _texts_by_name(table: Table, folded: list[str], task: TextTask) -> tuple[int
     if pair:
         return folded.index(pair[0]), folded.index(pair[1])
     return (folded.index(single),) if single and task != "pair" else None
-
-
-def _pair_by_name(folded: Sequence[str]) -> tuple[str, str] | None:
-    return next((names for names in PAIRS if names[0] in folded and names[1] in folded), None)
 
 
 def _describe(table: Table, names: list[str] | None, texts: tuple[int, ...], labels: tuple[int, ...]) -> str:

@@ -26,7 +26,7 @@ from regard.data.readers.records import (
     open_records,
     string_at,
 )
-from regard.data.readers.tables import Missing, Table, column_at, fold, rows_of, table_of
+from regard.data.readers.tables import INFERRED, Missing, Table, TableOptions, column_at, fold, rows_of, table_of
 from regard.errors import InputError
 
 MISPLACED = "answer does not match the context at its offset"
@@ -35,37 +35,30 @@ COLUMNS = ("question", "context", "answers")
 
 
 def read_question_examples(
-    path: Path,
-    *,
-    columns: Sequence[str] | None = None,
-    header: bool | None = None,
-    delimiter: str | None = None,
-    quoting: bool | None = None,
-    encoding: str | None = None,
-    missing: Missing | None = None,
-    labeled: bool | None = None,
+    path: Path, options: TableOptions = INFERRED, *, labeled: bool | None = None
 ) -> ExampleSet[QuestionExample]:
     """Read SQuAD JSON, or JSON lines, Parquet or TSV with `question`, `context` and optionally `id`.
 
     Answers that the context does not have at their offset are dropped and counted; questions that lose all answers
     this way are dropped and counted separately. SQuAD v2's `is_impossible` makes `answerable` False, and so does an
     empty list of `answers` in JSON lines and Parquet. `labeled`: False ignores answers, True requires them. A question
-    without an id gets its line number, or in SQuAD JSON its number in the file. `columns` names other keys or columns:
-    question, context and optionally answers. `missing` "skip" leaves out records without a question or context and
-    counts them.
+    without an id gets its line number, or in SQuAD JSON its number in the file. The options may name other keys or
+    columns: question, context and optionally answers. `missing` "skip" leaves out records without a question or context
+    and counts them.
     """
-    name = display_name(path)
+    name, columns, is_table = display_name(path), options.columns, options.delimiter is not None
     if columns is not None and not 2 <= len(columns) <= len(COLUMNS):
         raise InputError(f"--columns for answer should be question, context[, answers]; got {', '.join(columns)}")
-    reader = _Questions(name, labeled, columns, missing)
-    records, lines = open_records(path, is_table=delimiter is not None, encoding=encoding)
-    document = _document(path, lines, name) if lines and delimiter is None else None
+    reader = _Questions(name, labeled, columns, options.missing)
+    records, lines = open_records(path, is_table=is_table, encoding=options.encoding)
+    document = _document(path, lines, name) if lines and not is_table else None
     if document is not None:
         if columns is not None:
             raise InputError(f"{name}: the keys of SQuAD JSON are fixed; leave out --columns")
         return reader.from_squad(document)
     if records is None:
-        table = table_of(lines, path, delimiter=delimiter, quoting=quoting)
+        table = table_of(lines, path, options)
+        header = options.header
         rows = _rows(table, header=header) if columns is None else rows_of(table, columns, header=header)
         records = Records(name, rows, "table")
     return reader.from_records(records)

@@ -91,6 +91,9 @@ class TableOptions:
         return cls(names, header, "\t" if delimiter == "\\t" else delimiter, quoting, encoding, missing)
 
 
+INFERRED = TableOptions()
+
+
 @dataclass(frozen=True)
 class Table:
     """The nonblank rows of a file with their line numbers. `header` is None if the first row may be a header.
@@ -112,17 +115,15 @@ class Table:
         return f"{self.name} {self.unit} {self.lines[row]}"
 
 
-def open_table(
-    path: Path, *, delimiter: str | None = None, quoting: bool | None = None, encoding: str | None = None
-) -> Table:
+def open_table(path: Path, options: TableOptions) -> Table:
     """Read a table. Options that are not given are inferred from the suffix and the first rows."""
-    records, lines = open_records(path, is_table=delimiter is not None, encoding=encoding)
-    return table_of(lines, path, delimiter=delimiter, quoting=quoting) if records is None else _from_records(records)
+    records, lines = open_records(path, is_table=options.delimiter is not None, encoding=options.encoding)
+    return table_of(lines, path, options) if records is None else _from_records(records)
 
 
-def table_of(lines: Sequence[str], path: Path, *, delimiter: str | None = None, quoting: bool | None = None) -> Table:
+def table_of(lines: Sequence[str], path: Path, options: TableOptions) -> Table:
     """Parse lines that were read from `path` (which may be standard input, and is not read again)."""
-    file_format = infer_format(lines[:SAMPLE_LINES], path, delimiter=delimiter, quoting=quoting)
+    file_format = infer_format(lines[:SAMPLE_LINES], path, options)
     return _from_rows(file_format.rows(lines, display_name(path)), display_name(path), file_format)
 
 
@@ -153,10 +154,9 @@ class TableFormat:
         return ((number, line.split(sign)) for number, line in enumerate(lines, start=1))
 
 
-def infer_format(
-    sample: Sequence[str], path: Path, *, delimiter: str | None = None, quoting: bool | None = None
-) -> TableFormat:
+def infer_format(sample: Sequence[str], path: Path, options: TableOptions) -> TableFormat:
     """Infer the delimiter and the quoting from the first lines of a file and the suffix of its name."""
+    delimiter, quoting = options.delimiter, options.quoting
     sign = _delimiter(path, sample) if delimiter is None else _DELIMITERS.get(delimiter, delimiter)
     if sign is None:
         return TableFormat(None)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 
 from regard.data.examples import TextExample
 from regard.data.labels import is_missing, is_missing_label
 from regard.data.readers.records import ExampleSet, Path, kind_of
 from regard.data.readers.roles import Roles, RowWidths, TextTask, decide, text_cell
-from regard.data.readers.tables import Missing, Table, fold, open_table
+from regard.data.readers.tables import INFERRED, Table, TableOptions, fold, open_table
 from regard.errors import InputError, check_choice
 from regard.wording import count_of
 
@@ -22,30 +21,22 @@ _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "Tru
 
 
 def read_text_examples(
-    path: Path,
-    *,
-    task: TextTask,
-    columns: Sequence[str] | None = None,
-    header: bool | None = None,
-    delimiter: str | None = None,
-    quoting: bool | None = None,
-    encoding: str | None = None,
-    missing: Missing | None = None,
-    labeled: bool | None = None,
+    path: Path, options: TableOptions = INFERRED, *, task: TextTask, labeled: bool | None = None
 ) -> ExampleSet[TextExample]:
-    """Read the examples of a file; `columns` are names or numbers from 0: text, second text for a pair, label.
+    """Read the examples of a file; the columns are names or numbers from 0: text, second text for a pair, label.
 
     `labeled`: True raises an error if there are no labels, False ignores labels, None reads them if there are any.
-    Labels are strings, numbers for regress, and tuples if a JSON line has a list or `columns` names several columns of
+    Labels are strings, numbers for regress, and tuples if a JSON line has a list or the options name several columns of
     0 and 1.
 
-    `missing`: a row without a text, or without a label where labels are required, is an error by default; "skip" leaves
-    such rows out and counts them. Blank lines at the end of the file are no rows.
+    A row without a text, or without a label where labels are required, is an error by default; the option `missing`
+    "skip" leaves such rows out and counts them. Blank lines at the end of the file are no rows.
     """
+    missing = options.missing
     check_choice("task", task, ("classify", "pair", "regress"))
     check_choice("way with missing texts and labels", missing or "error", ("error", "skip", "keep"))
-    table = open_table(path, delimiter=delimiter, quoting=quoting, encoding=encoding)
-    roles = decide(table, task=task, columns=columns, header=header, labeled=labeled)
+    table = open_table(path, options)
+    roles = decide(table, task=task, columns=options.columns, header=options.header, labeled=labeled)
     reader = _Rows(table, roles, numbers=task == "regress", needed=bool(labeled))
     examples, lines = [], []
     dropped: Counter[str] = Counter({BLANK: len(table.blank)} if table.blank else {})
@@ -101,11 +92,9 @@ class _Rows:
         return self.gold is not None and self.gold < len(cells) and cells[self.gold] == _NO_AGREEMENT
 
     def example(self, row: int) -> TextExample:
-        texts = [self._text(row, index) for index in self.roles.texts]
+        cells, where = self.table.rows[row], self.table.location(row)
+        texts = [text_cell(self.roles, cells, index, where) for index in self.roles.texts]
         return TextExample(texts[0], texts[1] if len(texts) > 1 else None, self._label(row))
-
-    def _text(self, row: int, index: int) -> str:
-        return text_cell(self.roles, self.table.rows[row], index, self.table.location(row))
 
     def _label(self, row: int) -> str | tuple[str, ...] | float | None:
         labels, cells = self.roles.labels, self.table.rows[row]

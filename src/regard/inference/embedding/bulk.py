@@ -27,9 +27,9 @@ from pydantic import Field, computed_field
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.batch import CHARACTERS, group_by_size
 from regard.data.files import is_rereadable
-from regard.data.frames import DataFrameSource
 from regard.data.readers import TableOptions
 from regard.data.rows import RowReader, open_rows
+from regard.data.text_inputs import DataFrameSource
 from regard.errors import InputError
 from regard.events import Event, Note, map_events
 from regard.inference.bulk.job import SHARD_SIZE, BulkProgress, InputRows, Job, scan_rows, spool_folder

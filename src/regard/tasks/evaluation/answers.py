@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from regard.tasks.evaluation.calibration import calibrate_event
+from regard.tasks.evaluation.calibration import calibrate_event, sample_points
 from regard.tasks.evaluation.parts import ErrorCase, GroupScores, NoAnswerCurve, TaskEvaluation
-from regard.tasks.evaluation.thresholds import sample_points
 from regard.tasks.metrics import Values, best_threshold, interval_of, match_answer, mean_interval, resampled_sums
 from regard.wording import count_of
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from regard.tasks.evaluation.calibration import calibrate_event
+from regard.tasks.evaluation.labels import class_scores
 from regard.tasks.evaluation.parts import (
     ClassScores,
     Confusion,
@@ -146,12 +147,8 @@ def _type_scores(
     support = Counter(one.label for sentence in true for one in sentence)
     predicted = Counter(one.label for sentence in guessed for one in sentence)
     correct = Counter(one.label for pair in zip(true, guessed, strict=True) for one in {*pair[0]} & {*pair[1]})
-    rows = []
-    for label in types:
-        scores = precision_recall_f1(*(np.array(count[label]) for count in (correct, predicted, support)))
-        precision, recall, f1 = map(float, scores)
-        rows.append(ClassScores(label, precision, recall, f1, support[label], predicted[label]))
-    return rows
+    counts = (np.array([count[label] for label in types]) for count in (correct, predicted, support))
+    return class_scores(types, *counts)
 
 
 def _type_matrix(matches: Sequence[Sequence[EntityMatch]], types: Sequence[str]) -> ConfusionMatrix:

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import fields
 from typing import Any
 
-from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
+from regard.data.examples import Example, ImageExample, example_values
 from regard.data.image_processor import ImageProcessor
 from regard.data.readers import ExampleSet, RecordList, TableOptions
 from regard.events import Event, Note, Progress
@@ -16,7 +16,6 @@ from regard.tasks.evaluation.result import EvaluationResult, ExampleError
 from regard.tasks.fine_tuned_model import CHUNK_SIZE, FineTunedModel, describe_compute, predict_stream
 from regard.tasks.registry import check_labels, read_examples
 from regard.tasks.task import Prediction, Task
-from regard.tasks.text_classification import shown_texts
 
 TOP = 10  # errors in a result
 CPU_CHUNK_SIZE = 64  # examples
@@ -36,7 +35,7 @@ def evaluate_model(
     The result has the `top` worst errors, and `save_errors` writes all of them. `seed` is that of the bootstrap, and
     `name` that of the model in the result.
     """
-    device = next(model.model.parameters()).device
+    device = model.device
     read = _read(model.task.name, data, table)
     yield Note(message=describe_compute(model, device))
     yield Note(message=f"{len(read.examples):,} examples of {read.path} ({read.description})")
@@ -94,25 +93,13 @@ def _example_error(read: ExampleSet[Any], case: ErrorCase) -> ExampleError:
         row=case.index if in_lines else number - 1,
         line=number if in_lines else None,
         texts=_texts(read.examples[case.index]),
-        label=case.label,
-        predicted=case.predicted,
-        confidence=case.confidence,
-        probability=case.probability,
-        kind=case.kind,
-        score=case.score,
+        **{name: value for name, value in vars(case).items() if name != "index"},
     )
 
 
 def _texts(example: Example) -> dict[str, str]:
     """The texts of an example by their names in tables."""
-    match example:
-        case TextExample():
-            return shown_texts(example)
-        case TaggedExample(text):
-            return {"text": text}
-        case QuestionExample(_, question, context):
-            return {"question": question, "context": context}
-        case ChoiceExample(text, endings):
-            return {"text": text, **{f"ending{number}": ending for number, ending in enumerate(endings)}}
-        case ImageExample(name=name):
-            return {"image": name}
+    values = example_values(example)
+    endings = getattr(example, "endings", ())
+    texts = {name: str(text) for name, text in values.items() if name not in ("id", "endings")}
+    return texts | {f"ending{number}": ending for number, ending in enumerate(endings)}

@@ -7,17 +7,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.tasks.evaluation.calibration import calibrate_classes, calibrate_event, calibration_remark
+from regard.tasks.evaluation.calibration import calibrate_classes, calibrate_event, calibration_remark, threshold_curve
 from regard.tasks.evaluation.parts import (
     ClassScores,
     Confusion,
     ConfusionMatrix,
     ErrorCase,
-    Interval,
     TaskEvaluation,
 )
-from regard.tasks.evaluation.thresholds import threshold_curve
 from regard.tasks.metrics import (
+    Array,
     Counts,
     Values,
     confusion_matrix,
@@ -81,28 +80,22 @@ def evaluate_classes(
         )
         for row in wrong.tolist()
     ]
+    classes = class_scores(labels, np.diag(table), table.sum(0), table.sum(1))
     names = [labels[index] for index in occurring]
     return TaskEvaluation(
         metrics=metrics,
         intervals=intervals,
         positive=positive if binary else None,
-        finding=_class_finding(metrics["accuracy"], intervals["accuracy"], len(truth)),
+        finding=(
+            f"{metrics['accuracy']:.1f}% of {count_of(len(truth), 'example')} are classified correctly "
+            f"(95% interval: {intervals['accuracy'][0]:.1f} to {intervals['accuracy'][1]:.1f})."
+        ),
         remarks=[
             _majority_remark(table, labels),
             *([_confusion_remark(confusions, len(wrong))] if confusions else []),
             calibration_remark(100 * float(confidence.mean()), metrics["accuracy"]),
         ],
-        classes=[
-            ClassScores(
-                labels[index],
-                float(scores["precision"][index]),
-                float(scores["recall"][index]),
-                float(scores["each_f1"][index]),
-                int(table[index].sum()),
-                int(table[:, index].sum()),
-            )
-            for index in occurring
-        ],
+        classes=[classes[index] for index in occurring],
         confusion_matrix=ConfusionMatrix(names, names, table[np.ix_(occurring, occurring)].tolist())
         if len(names) <= MAX_CLASSES
         else None,
@@ -111,6 +104,12 @@ def evaluate_classes(
         thresholds=thresholds,
         errors=errors,
     )
+
+
+def class_scores(labels: Sequence[str], correct: Array, predicted: Array, true: Array) -> list[ClassScores]:
+    """The scores of each label from its counts, (labels,)."""
+    scores = (values.tolist() for values in (*precision_recall_f1(correct, predicted, true), true, predicted))
+    return [ClassScores(*row) for row in zip(labels, *scores, strict=True)]
 
 
 def _sampled_counts(truth: Counts, predicted: Counts, size: int, seed: int) -> tuple[Values, Values, Values]:
@@ -155,7 +154,6 @@ def evaluate_label_sets(
     predicted = probabilities >= 0.5
     equal = (truth == predicted).all(1)
     both = truth & predicted
-    precision, recall, f1 = precision_recall_f1(both.sum(0), predicted.sum(0), truth.sum(0))
     sums = resampled_sums(np.concatenate([equal[:, None], both, predicted, truth], 1), seed=seed)
     sampled = membership_scores(sums[:, 0] / len(truth), *np.split(sums[:, 1:], 3, axis=1))
     intervals = {name: interval_of(values) for name, values in sampled.items()}
@@ -186,25 +184,8 @@ def evaluate_label_sets(
             f"interval: {intervals['accuracy'][0]:.1f} to {intervals['accuracy'][1]:.1f})."
         ),
         remarks=[f"{count_of(missed, 'label')} were missed, and {added:,} were predicted wrongly."],
-        classes=[
-            ClassScores(
-                label,
-                float(precision[index]),
-                float(recall[index]),
-                float(f1[index]),
-                int(truth[:, index].sum()),
-                int(predicted[:, index].sum()),
-            )
-            for index, label in enumerate(labels)
-        ],
+        classes=class_scores(labels, both.sum(0), predicted.sum(0), truth.sum(0)),
         calibration=calibrate_event(truth.reshape(-1), probabilities.reshape(-1), of="all labels"),
         thresholds=[threshold_curve(label, truth[:, i], probabilities[:, i]) for i, label in enumerate(labels)],
         errors=errors,
-    )
-
-
-def _class_finding(accuracy: float, interval: Interval, count: int) -> str:
-    return (
-        f"{accuracy:.1f}% of {count_of(count, 'example')} are classified correctly "
-        f"(95% interval: {interval[0]:.1f} to {interval[1]:.1f})."
     )

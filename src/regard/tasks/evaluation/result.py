@@ -140,14 +140,9 @@ class EvaluationResult(EvaluationFields, Result):
         if suffix == ".jsonl":
             lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
             return "".join(lines).encode("utf-8", "backslashreplace")
-        headers = list(dict.fromkeys(key for record in records for key in record)) or [
-            "row",
-            "line",
-            "label",
-            "predicted",
-        ]
+        headers = dict.fromkeys(key for record in records for key in record) or ("row", "line", "label", "predicted")
         buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, headers, lineterminator="\n")
+        writer = csv.DictWriter(buffer, list(headers), lineterminator="\n")
         writer.writeheader()
         for record in records:
             writer.writerow(
@@ -169,10 +164,6 @@ def _record(error: ExampleError) -> dict[str, Any]:
     optional = ("confidence", "probability", "kind", "score")
     rest = {name: value for name, value in rest.items() if name not in optional or value not in (None, "")}
     return {"row": error.row, "line": error.line, **error.texts, **rest}
-
-
-def _cell(value: object) -> object:
-    return " | ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _page_errors(errors: Sequence[ExampleError]) -> list[ExampleError]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len, set_cell_size
 
 from regard.escaping import escape_controls
-from regard.tasks.evaluation.parts import Calibration, ConfusionMatrix, NoAnswerCurve, ThresholdCurve, with_interval
+from regard.tasks.evaluation.parts import Calibration, NoAnswerCurve, ThresholdCurve, with_interval
 from regard.tasks.evaluation.result import EvaluationResult, ExampleError
 from regard.wording import count_of
 
@@ -77,17 +77,13 @@ def _confusion(result: EvaluationResult) -> Iterator[str]:
     matrix = result.confusion_matrix
     if matrix is not None and len(matrix.columns) <= MAX_MATRIX:
         yield "confusion matrix: true labels are rows, predicted ones columns"
-        yield from _matrix(matrix)
+        columns = [_shortened(name, 12) for name in matrix.columns]
+        rows = [[name, *map("{:,}".format, counts)] for name, counts in zip(matrix.rows, matrix.counts, strict=True)]
+        yield from table(["", *columns], rows)
     elif result.confusions:
         yield "most frequent confusions"
         rows = [[one.label, one.predicted, f"{one.count:,}"] for one in result.confusions]
         yield from table(["true", "predicted", "count"], rows)
-
-
-def _matrix(matrix: ConfusionMatrix) -> Iterator[str]:
-    columns = [_shortened(name, 12) for name in matrix.columns]
-    rows = [[name, *map("{:,}".format, counts)] for name, counts in zip(matrix.rows, matrix.counts, strict=True)]
-    yield from table(["", *columns], rows)
 
 
 def _thresholds(curves: Sequence[ThresholdCurve]) -> Iterator[str]:

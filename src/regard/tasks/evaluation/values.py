@@ -23,6 +23,8 @@ def evaluate_values(truth: Values, predicted: Values, *, metrics: Mapping[str, f
     order = np.argsort(-np.abs(residuals), kind="stable")
     low, high = intervals["spearman"]
     quantiles = np.quantile(residuals, QUANTILES)
+    num_points = min(len(truth), MAX_POINTS)
+    drawn = [len(truth) * number // num_points for number in range(num_points)]
     direction = "high" if residuals.mean() > 0 else "low"
     return TaskEvaluation(
         metrics=scores,
@@ -39,16 +41,12 @@ def evaluate_values(truth: Values, predicted: Values, *, metrics: Mapping[str, f
             float(residuals.mean()),
             {f"{level:g}": float(value) for level, value in zip(QUANTILES, quantiles, strict=True)},
         ),
-        points=[(float(truth[row]), float(predicted[row])) for row in _spaced(len(truth))],
+        points=[(float(truth[row]), float(predicted[row])) for row in drawn],
         errors=[
             ErrorCase(row, float(truth[row]), float(predicted[row]), score=float(residuals[row]))
             for row in order.tolist()
         ],
     )
-
-
-def _spaced(count: int) -> list[int]:
-    return list(range(count)) if count <= MAX_POINTS else [count * number // MAX_POINTS for number in range(MAX_POINTS)]
 
 
 def _intervals(truth: Values, predicted: Values, seed: int) -> dict[str, Interval]:

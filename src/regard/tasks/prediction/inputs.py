@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regard.data.example_images import example_images
-from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
+from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample, example_values
 from regard.data.files import STANDARD_INPUT, display_name, is_file_name, is_rereadable, read_all_lines
 from regard.data.readers import RecordList, TableOptions, holds_images
 from regard.data.readers.records import open_records
@@ -122,7 +122,7 @@ def _open_file(
         records = read_records(path) if task.num_texts == 0 and is_file else None
         if records is not None:
             return _of_records(task, *records, table, keep)
-        read = task.read(path, table, labeled=False)
+        read = task.reader(path, table, labeled=False)
         lines = read.lines or None
         rereadable = path != STANDARD_INPUT and os.path.exists(path)
         return _of_examples(
@@ -172,10 +172,10 @@ def _of_rows(
     )
 
 
-def _example(task: Task[Any], row: Row) -> Example | None:
+def _example(task: Task[Example], row: Row) -> Example | None:
     if any(text is None or not text.strip() for text in row.texts):
         return None
-    example: Example = task.example(*row.texts)  # type: ignore[arg-type]
+    example = task.example(*row.texts)  # type: ignore[arg-type]
     if isinstance(example, QuestionExample) and row.values.get("id") is not None:
         return replace(example, id=str(row.values["id"]))
     return example
@@ -224,23 +224,8 @@ def _of_records(
     keep: Sequence[str],
 ) -> PredictionInput:
     """Rows with columns of a task that reads something else than texts."""
-    read = task.read(records, table, labeled=False)
+    read = task.reader(records, table, labeled=False)
     return _of_examples(read.examples, records.name, read.description, keep, lines, records=records.records)
-
-
-def example_values(example: Example) -> dict[str, object]:
-    """The input of an example by name, as a table would hold it."""
-    match example:
-        case TextExample(text, None) | TaggedExample(text):
-            return {"text": text}
-        case TextExample(text, second):
-            return {"text_a": text, "text_b": second}
-        case QuestionExample(id, question, context):
-            return {"id": id, "question": question, "context": context}
-        case ChoiceExample(text, endings):
-            return {"text": text, "endings": list(endings)}
-        case ImageExample(name=name):
-            return {"image": name}
 
 
 def _chosen(keep: Sequence[str], columns: Sequence[str], name: str) -> tuple[str, ...]:
@@ -259,17 +244,16 @@ def _example_images(source: Any) -> list[str]:
     return names if all(isinstance(name, str) and name in example_images() for name in names) else []
 
 
-def _typed(task: Task[Any], text: str) -> Example:
+def _typed(task: Task[Example], text: str) -> Example:
     if task.input_hint:
         tab = " A tab does not separate them here." if "\t" in text else ""
         raise InputError(f"{task.input_hint}{tab}")
     if not text.strip():
         raise InputError("the text is blank; expected at least one word")
-    example: Example = task.example(text)
-    return example
+    return task.example(text)
 
 
-def _typed_pair(task: Task[Any], text: object, second: str | os.PathLike[str]) -> Example:
+def _typed_pair(task: Task[Example], text: object, second: str | os.PathLike[str]) -> Example:
     if isinstance(text, list) and len(text) == 1 and isinstance(text[0], str):
         text = text[0]
     elif isinstance(text, str) and (text == STANDARD_INPUT or os.path.isfile(text)):
@@ -282,14 +266,12 @@ def _typed_pair(task: Task[Any], text: object, second: str | os.PathLike[str]) -
         raise InputError("one of the two texts is blank; expected at least one word in each")
     if task.num_texts == 1:
         raise InputError(f"{task.name} reads one text, and two were given; quote a text of several words")
-    example: Example = task.example(text, second)
-    return example
+    return task.example(text, second)
 
 
-def _listed(task: Task[Any], item: object, index: int) -> Example:
+def _listed(task: Task[Example], item: object, index: int) -> Example:
     """An item of a list for a task that reads neither texts nor pairs: a text and its endings."""
     texts = [item] if isinstance(item, str) or not isinstance(item, Sequence) else list(item)
     if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
         raise InputError(f"item {index + 1}: {task.input_hint}")
-    example: Example = task.example(*map(str, texts))
-    return example
+    return task.example(*map(str, texts))

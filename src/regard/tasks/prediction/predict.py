@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from regard.data.batch import group_by_size
-from regard.data.examples import Example, ImageExample
+from regard.data.examples import Example, ImageExample, example_values
 from regard.events import Event, Note, Progress, ResultItem, drain
 from regard.tasks.fine_tuned_model import FineTunedModel, predict_steps
-from regard.tasks.prediction.inputs import InputRow, PredictionInput, example_values
-from regard.tasks.prediction.result import PAGE_EXAMPLES, PredictResult, json_line, printed_row
-from regard.tasks.prediction.table import PredictionTable
+from regard.tasks.prediction.inputs import InputRow, PredictionInput
+from regard.tasks.prediction.result import PAGE_EXAMPLES, PredictionTable, PredictResult, json_line, printed_row
 from regard.tasks.task import Prediction
 from regard.wording import count_of
 
@@ -103,7 +102,7 @@ def reading_note(inputs: PredictionInput, rows: int | None = None) -> str:
     return f"{inputs.name}: {inputs.description}{count}"
 
 
-def predict_input(model: FineTunedModel, inputs: PredictionInput, *, name: str = "") -> PredictResult:
+def predict_input(model: FineTunedModel, inputs: PredictionInput) -> PredictResult:
     """All predictions of an input in memory."""
     items: list[Prediction] = []
 
@@ -111,5 +110,5 @@ def predict_input(model: FineTunedModel, inputs: PredictionInput, *, name: str =
         if isinstance(event, ResultItem):
             items.append(event.item)
 
-    result = drain(prediction_events(model, inputs, name=name, group_size=8 * GROUP_SIZE), collect)
+    result = drain(prediction_events(model, inputs, group_size=8 * GROUP_SIZE), collect)
     return result.model_copy(update={"predictions": items})

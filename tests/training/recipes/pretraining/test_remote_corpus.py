@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from regard.data.corpus import Corpus, build_corpus
 from regard.data.corpus import shard_cache as module
+from regard.data.corpus.reader import upload_corpus
 from regard.data.corpus.shard_cache import CachedTokens, ShardCache
-from regard.data.corpus.upload import upload_corpus
 from regard.errors import InputError
 from regard.files import storage
 from regard.text import Tokenizer

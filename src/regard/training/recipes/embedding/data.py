@@ -106,7 +106,7 @@ def read_text_rows(path: str | os.PathLike[str], table: TableOptions | None = No
     """
     options = table or TableOptions()
     columns = options.columns
-    content = open_table(path, delimiter=options.delimiter, quoting=options.quoting, encoding=options.encoding)
+    content = open_table(path, options)
     names, first = header_of(content, columns, options.header, known=NAMES)
     if first >= len(content.rows):
         raise InputError(f"{content.name} has a header and no rows: {EXPECTED}")

@@ -17,8 +17,8 @@ from regard.checkpoints.files import verify as verify_folder
 from regard.data.corpus import CorpusProgress, CorpusReport, corpus_events, read_documents
 from regard.data.corpus.build import SHARD_BYTES
 from regard.data.corpus.documents import find_sources
-from regard.data.corpus.folder import ORIGIN, VOCABULARY, refuse_foreign_files
-from regard.data.corpus.upload import check_address, upload_corpus
+from regard.data.corpus.folder import ORIGIN, VOCABULARY, corpus_folder
+from regard.data.corpus.reader import check_address, upload_corpus
 from regard.data.corpus.vocabulary import SizeError
 from regard.errors import InputError
 from regard.events import Event, Note, Progress, map_events
@@ -74,7 +74,7 @@ def build(
     """Build a corpus that can be opened with `Corpus.open`; see `corpus_events`. `upload`: where to copy it to."""
     if upload is not None:
         check_address(upload)
-    refuse_foreign_files(output)
+    corpus_folder(output).refuse_foreign()
     tokenizer = yield from find_tokenizer(config, sources, output / VOCABULARY, key=key)
     try:
         report = yield from encode(
