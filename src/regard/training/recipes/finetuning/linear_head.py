@@ -22,6 +22,7 @@ from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.inputs import InputBuilder, VectorSettings
 from regard.tasks.task import LossFunction, Prediction, Task, TaskInput
 from regard.text import Tokenizer
+from regard.training.doctor.data import spaced
 from regard.training.events import Evaluated, Events
 from regard.training.recipe import TrainingOutcome
 from regard.training.recipes.finetuning.report import Scores
@@ -99,11 +100,6 @@ class VectorModel:
         return FineTunedModel(self.task, model, self.tokenizer, self.length, precision, language=self.language)
 
 
-def sample_evenly(examples: Sequence[Example], count: int) -> list[Example]:
-    """Return `count` examples at equal distances."""
-    return [examples[number * len(examples) // count] for number in range(count)]
-
-
 def predict_linear(
     task: Task[Any], fit: LinearFit, features: Tensor, inputs: Sequence[TaskInput], examples: Sequence[Example]
 ) -> list[Prediction]:
@@ -118,7 +114,7 @@ def fit_linear(
     examples: Sequence[Example],
     loss: LossFunction,
     *,
-    width: int = 1,
+    width: int,
 ) -> LinearFit:
     """Fit a linear layer to features in parts of `width`, the last of which may be a cosine alone.
 
@@ -224,7 +220,7 @@ class FrozenTrainer:
         started, task, examples = time.monotonic(), self.vectors.task, self.examples
         if len(examples) > MAX_ROWS:
             yield Note(message=f"the head is fitted to a sample of {MAX_ROWS:,} of {len(examples):,} examples")
-            examples = sample_evenly(examples, MAX_ROWS)
+        examples = spaced(examples, MAX_ROWS)
         inputs = self.vectors.inputs(examples)
         loss = self.loss or task.loss_function(task.class_weights(inputs, self.class_weights))
         features = self.vectors.features(inputs, self.device)

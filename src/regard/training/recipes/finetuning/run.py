@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ from regard.training.recipes.finetuning import baseline
 from regard.training.recipes.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
 from regard.training.recipes.finetuning.linear_head import FrozenTrainer
 from regard.training.recipes.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory, TaskModel
-from regard.training.recipes.finetuning.recipe import FineTuningRecipe
+from regard.training.recipes.finetuning.recipe import FineTuningInputs, FineTuningRecipe
 from regard.training.recipes.finetuning.report import BaselineResult, FineTuningReport, SeedResult, summarize
 from regard.training.run import Session, joined, run, run_folder, run_opened
 from regard.training.run_folder import REPORT, RunFolder
@@ -103,18 +103,6 @@ SEEDS, FROZEN = "seeds", "frozen"
 BEST, SEED = "best", "seed.json"
 
 
-@dataclass(frozen=True)
-class FineTuningInputs:
-    """What a run trains, once the data is read: models from a factory, on `data`, with the settings that fit it."""
-
-    factory: ModelFactory
-    model: str  # what it is called
-    data: dict[str, ExampleSet[Any]]
-    config: FineTuningConfig
-    baselines: tuple[str, ...] = ()  # models whose vectors a baseline reads
-    refit: bool = False  # whether a baseline that is kept is fitted to dev too
-
-
 class FineTuning(TrainingRun):
     """Trains once per seed and writes the best seed's model, or the baseline if it is better.
 
@@ -128,29 +116,28 @@ class FineTuning(TrainingRun):
 
     def __init__(
         self,
-        prepare: Callable[[World], Events[FineTuningInputs]] | FineTuningInputs,
+        prepare: Callable[[World], Events[FineTuningInputs]],
         *,
         loss: LossFunction | None = None,
     ) -> None:
         self._prepare, self.loss = prepare, loss
         self.beside: dict[str, Any] = {}
-        if isinstance(prepare, FineTuningInputs):
-            self._use(prepare)
 
-    def _use(self, opened: FineTuningInputs) -> None:
-        self.opened, self.config, self.factory, self.data = opened, opened.config, opened.factory, opened.data
+    def open(self, world: World) -> Events[None]:
+        self._use((yield from self._prepare(world)))
         for read in self.data.values():
             check_labels(self.factory.task, read)
 
-    def open(self, world: World) -> Events[None]:
-        if not isinstance(self._prepare, FineTuningInputs):
-            self._use((yield from self._prepare(world)))
+    def _use(self, inputs: FineTuningInputs) -> None:
+        self.inputs, self.config, self.factory, self.data = inputs, inputs.config, inputs.factory, inputs.data
 
     def with_frozen_encoder(self) -> FineTuning:
         """The same with a frozen encoder and without a baseline; of a job that is opened."""
         training = self.config.training.model_copy(update={"frozen": True})
         config = self.config.model_copy(update={"training": training})
-        return FineTuning(replace(self.opened, config=config, baselines=()), loss=self.loss)
+        job = FineTuning(self._prepare, loss=self.loss)
+        job._use(replace(self.inputs, config=config, baselines=()))
+        return job
 
     @property
     def seeds(self) -> range:
@@ -158,7 +145,7 @@ class FineTuning(TrainingRun):
 
     def identity(self) -> dict[str, Any]:
         digests = {name: digest(read) for name, read in self.data.items()}
-        run: dict[str, Any] = {"task": self.factory.task.name, "model": self.opened.model, "data": digests}
+        run: dict[str, Any] = {"task": self.factory.task.name, "model": self.inputs.model, "data": digests}
         if self.loss is not None:
             run["loss"] = getattr(self.loss, "__qualname__", type(self.loss).__qualname__)
         return run
@@ -174,19 +161,10 @@ class FineTuning(TrainingRun):
         with session.world.main_only() as is_main:
             if is_main:
                 compared = None
-                if self.opened.baselines:
+                if self.inputs.baselines:
                     best = max(seeds, key=lambda result: result.scores[self.factory.task.main_metric])
-                    compared = yield from baseline.compare(
-                        self.factory,
-                        best,
-                        self.data,
-                        self.config,
-                        session.work,
-                        self.opened.baselines,
-                        refit=self.opened.refit,
-                        device=session.device,
-                        world=session.world,
-                    )
+                    comparison = baseline.Comparison(self.inputs, session.work, session.device)
+                    compared = yield from comparison.run(best.scores, processes=session.world.size)
                 return (yield from self._save(session, seeds, *(compared or (None, None))))
         return None
 
@@ -209,7 +187,7 @@ class FineTuning(TrainingRun):
         report = FineTuningReport(
             output=os.fspath(session.output),
             task=task.name,
-            model=self.opened.model,
+            model=self.inputs.model,
             score=task.main_metric,
             data=about,
             settings=self.config.model_dump(mode="json"),
@@ -449,7 +427,8 @@ def _train_seeds(job: FineTuning, session: Session) -> Events[list[SeedResult]]:
         fine_tuned = factory.fine_tuned_model(model, precision=config.run.precision)
         return calibrate(fine_tuned, data["dev"].examples, device=device)
 
-    frozen = baseline.frozen_vectors(factory, data["train"].examples, config)
+    options: dict[str, Any] = {"evaluate": lambda model: evaluate(model)[1], "loss": job.loss}
+    frozen = baseline.frozen_trainer(factory, data["train"].examples, config, device=device, **options)
     if frozen is not None:
         message = "the head is fitted to convergence on vectors of the frozen encoder; epochs and steps do not apply"
         yield Note(message=message)
@@ -457,25 +436,10 @@ def _train_seeds(job: FineTuning, session: Session) -> Events[list[SeedResult]]:
         if seed in done:
             continue
         session.callbacks.stop = False
-        trainer: Trainer | FrozenTrainer
-        if frozen is not None:
-            trainer = FrozenTrainer(
-                frozen,
-                data["train"].examples,
-                config.training.class_weights,
-                device=device,
-                evaluate=lambda model: evaluate(model)[1],
-                loss=job.loss,
-            )
-        else:
+        trainer: Trainer | FrozenTrainer | None = frozen
+        if trainer is None:
             recipe = FineTuningRecipe(
-                task,
-                items,
-                config,
-                new_model=factory.new_model,
-                evaluate=lambda model: evaluate(model)[1],
-                objective=factory.objective,
-                loss=job.loss,
+                task, items, config, new_model=factory.new_model, objective=factory.objective, **options
             )
             trainer = session.trainer(recipe, seed=seed, checkpoints=f"checkpoints-{seed}")
         outcome = yield from map_events(
