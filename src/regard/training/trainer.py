@@ -39,15 +39,7 @@ from regard.training.events import (
     Resumed,
     StepFinished,
 )
-from regard.training.loop import (
-    Step,
-    StepProgress,
-    Stopwatch,
-    TimeProgress,
-    derive_seed,
-    enable_gradient_checkpointing,
-    train,
-)
+from regard.training.loop import Step, Stopwatch, derive_seed, enable_gradient_checkpointing, train
 from regard.training.optimizer import build_optimizers
 from regard.training.recipe import Capability, Recipe, Scores, Share, TrainingOutcome
 from regard.training.settings import learning_rate_factor, parse_budget, parse_interval
@@ -277,11 +269,11 @@ class Trainer:
     def _progress(self, step: int) -> float:
         """The progress of the run before a step, the same in all processes."""
         if self.training_seconds is not None:
-            progress: StepProgress | TimeProgress = TimeProgress(self.training_seconds, self.stopwatch)
+            progress = min(self.stopwatch.elapsed / self.training_seconds, 1.0)
         else:
             assert self.steps is not None
-            progress = StepProgress(self.steps)
-        return self.world.broadcast(progress(step))[0]
+            progress = step / self.steps
+        return self.world.broadcast(progress)[0]
 
     def _batches(self, first: int) -> Iterator[list[dict[str, Any]]]:
         """The inputs of this process's parts of each batch. All randomness follows from the seed and the step."""

@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard.checkpoints import loading
 from regard.checkpoints.files import verify
 from regard.checkpoints.reading import reading_count, stated_language
@@ -52,7 +50,7 @@ from regard.training.recipes.finetuning.linear_head import FrozenTrainer
 from regard.training.recipes.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory, TaskModel
 from regard.training.recipes.finetuning.recipe import FineTuningInputs, FineTuningRecipe
 from regard.training.recipes.finetuning.report import BaselineResult, FineTuningReport, SeedResult, summarize
-from regard.training.run import Session, joined, run, run_folder, run_opened
+from regard.training.run import Session, run, run_opened
 from regard.training.run_folder import REPORT, RunFolder
 from regard.training.tensorboard import TensorBoardLog
 from regard.training.trainer import Trainer
@@ -260,45 +258,31 @@ def fine_tune(
                 yield Note(message="no baseline: it would not have the loss function that is given")
         return FineTuningInputs(factory, name, data, settings, models, refit=dev is None)
 
-    job, callback = FineTuning(prepare, loss=loss), Callbacks(callbacks)
-    return (_run_both if both else run)(job, output, callbacks=callback, **options)
+    job, body = FineTuning(prepare, loss=loss), _run_both if both else run_opened
+    return run(job, output, callbacks=Callbacks(callbacks), body=body, **options)
 
 
 def _run_both(
-    job: FineTuning,
-    output: str | os.PathLike[str],
-    *,
-    resume: bool = False,
-    device: torch.device | str = "auto",
-    tensorboard: str | os.PathLike[str] | None = None,
-    callbacks: Callbacks | None = None,
+    job: FineTuning, session: Session, *, resume: bool, tensorboard: TensorBoardLog | None
 ) -> Events[FineTuningReport]:
     """Run a job with a frozen encoder, in a folder beside, and then as it is, with the scores of both."""
-    board = TensorBoardLog.open(tensorboard)
-    with joined(callbacks) as processes:
-        session = processes.at(Path(output), device)
-
-        def steps() -> Events[FineTuningReport]:
-            yield from job.open(session.world)
-            head_only = job.with_frozen_encoder()
-            with ExitStack() as stack:
-                with session.world.main_only() as is_main:
-                    if is_main:
-                        folder = run_folder(job, session.output)
-                        _open_beside(folder, resume=resume)
-                        stack.enter_context(folder.discarded_unless_begun())
-                frozen = yield from run_opened(
-                    head_only,
-                    replace(session, output=session.output / FROZEN),
-                    resume=resume,
-                    tensorboard=board and board.subfolder(FROZEN),
-                )
-            job.beside = {FROZEN: {"mean": frozen.mean, "deviation": frozen.deviation}}
-            # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
-            report: FineTuningReport = yield from run_opened(job, session, resume=True, tensorboard=board)
-            return report
-
-        return (yield from session.main_events(steps()))
+    head_only = job.with_frozen_encoder()
+    with ExitStack() as stack:
+        with session.world.main_only() as is_main:
+            if is_main:
+                folder = RunFolder(job, session.output, beside=[FROZEN])
+                _open_beside(folder, resume=resume)
+                stack.enter_context(folder.discarded_unless_begun())
+        frozen = yield from run_opened(
+            head_only,
+            replace(session, output=session.output / FROZEN),
+            resume=resume,
+            tensorboard=tensorboard and TensorBoardLog(tensorboard.folder / FROZEN),
+        )
+    job.beside = {FROZEN: {"mean": frozen.mean, "deviation": frozen.deviation}}
+    # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
+    report: FineTuningReport = yield from run_opened(job, session, resume=True, tensorboard=tensorboard)
+    return report
 
 
 def _open_beside(folder: RunFolder, *, resume: bool) -> None:
@@ -309,8 +293,8 @@ def _open_beside(folder: RunFolder, *, resume: bool) -> None:
             f"{folder.path} holds a run or a model ({held[0]}): continue it with --resume, or choose another --output"
         )
     if not (resume and folder.finished()):
-        folder.open(resume=resume, beside=[FROZEN])
-        folder.claim(f"{FROZEN}/")
+        folder.open(resume=resume)
+        folder.claim()
 
 
 def distill(

@@ -41,7 +41,7 @@ from regard.training.checkpoint import Checkpoints
 from regard.training.distributed.world import join_world
 from regard.training.events import Events
 from regard.training.recipes.pretraining.config import PretrainingConfig
-from regard.training.recipes.pretraining.dataset import (
+from regard.training.recipes.pretraining.corpus import (
     CORPUS,
     HELD_OUT,
     open_dataset,
@@ -102,7 +102,7 @@ def pretrain(
     is a folder. A budget includes what comes before the first step.
     """
     begin = time.perf_counter()
-    board = TensorBoardLog.open(tensorboard)
+    board = None if tensorboard is None else TensorBoardLog(tensorboard)
     if bool(config.schedule.max_steps) == bool(config.schedule.budget):
         raise InputError(
             "how long to train? give a budget such as --budget 20min, or --set schedule.max_steps=N, one of them"
