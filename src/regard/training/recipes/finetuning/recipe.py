@@ -112,9 +112,6 @@ class FineTuningRecipe(Recipe):
     def _targets(self, indices: Sequence[int]) -> float:
         return self.task.target_weight([self.items[index] for index in indices], self.class_weights)
 
-    def inputs(self, part: dict[str, Any], device: torch.device) -> dict[str, Any]:
-        return {**part, "inputs": part["inputs"].to(device)}
-
     def evaluate(self, model: nn.Module, *, final: bool) -> Evaluation:
         if self.score is None or (self.training.select == "last" and not final):  # it would decide nothing
             return {}

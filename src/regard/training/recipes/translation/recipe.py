@@ -48,7 +48,6 @@ from regard.training.recipes.translation.config import (
 )
 from regard.training.recipes.translation.objective import (
     EncodedPair,
-    TranslationBatch,
     TranslationObjective,
     collate_pairs,
     group_by_length,
@@ -169,15 +168,11 @@ class TranslatorRecipe(Recipe, TrainingRun):
         assert self.steps_per_epoch is not None
         for epoch, first in epochs_from(step, self.steps_per_epoch):
             for indices in self._epoch(epoch)[first:]:
-                parts = [
-                    (collate_pairs([self.pairs[index] for index in rows], padding=self.subwords.padding), weight)
-                    for rows, weight in share.parts(indices, self._targets)
-                ]
+                parts = []
+                for rows, weight in share.parts(indices, self._targets):
+                    batch = collate_pairs([self.pairs[index] for index in rows], padding=self.subwords.padding)
+                    parts.append({"batch": batch, "weight": weight})
                 yield StepBatch(parts, tokens=self._targets(indices))
-
-    def inputs(self, part: tuple[TranslationBatch, float], device: torch.device) -> dict[str, Any]:
-        batch, weight = part
-        return {"batch": batch.to(device), "weight": weight}
 
     def evaluate(self, model: nn.Module, *, final: bool) -> Evaluation:
         sources, references = zip(*self.data["dev"].examples, strict=True)
