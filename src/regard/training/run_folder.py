@@ -29,7 +29,6 @@ from regard.files.durable_folder import (
     FolderRecord,
     any_files,
     describe_changes,
-    foreign_entries,
     lock_folder,
     refuse_foreign_content,
     remove_files,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 CONFIG, RUN, EVENTS, REPORT = "config.toml", "run.json", "events.jsonl", "report.json"
 BEGINNING = (LOCK, CONFIG, RUN, EVENTS)  # the files that a run writes before its first step
 MODEL = "config.json"
+HOLDS_MODEL = "{} holds a model, which this run would write over; choose another --output"
 # The files of a finished run beside its weights. A folder that holds one of them is refused.
 OUTPUTS = (
     MODEL,
@@ -70,6 +70,17 @@ def saved_config(output: str | os.PathLike[str], *, resume: bool) -> Path | None
         return None
     check_saved_settings(path)
     return path
+
+
+def read_record(path: Path, kind: str, *, beside: Collection[str] = ()) -> FolderRecord | None:
+    """The manifest of a run; InputError if the folder holds something else. `beside` are subfolders of other runs."""
+    finish_save(path)
+    manifest = FolderRecord.read(path, kind=kind)
+    if manifest is None and (path / MODEL).exists():
+        raise InputError(HOLDS_MODEL.format(path))
+    if manifest is None:
+        refuse_foreign_content(path, except_for=[name for name in beside if (path / name / RUN).is_file()])
+    return manifest
 
 
 def create_folder(path: Path) -> bool:
@@ -185,7 +196,7 @@ class RunFolder:
                 "--output"
             )
         if state == "finished":
-            raise InputError(f"{self.path} holds a model, which this run would write over; choose another --output")
+            raise InputError(HOLDS_MODEL.format(self.path))
         refuse_foreign_files(self.path, dict.fromkeys(OUTPUTS))
         if self.work.is_symlink() or (self.work.exists() and not self.work.is_dir()):
             raise InputError(f"{self.work} is in the way: expected a folder or nothing; move it")
@@ -226,20 +237,11 @@ class RunFolder:
 
     def _state(self) -> State:
         """The state of the run in the folder; InputError if the folder holds something else."""
-        finish_save(self.path)
-        manifest = FolderRecord.read(self.path, kind=self.manifest.kind)
-        if manifest is not None:
-            if manifest.finished:
-                return "finished"
-            return "unfinished" if (self.path / RUN).is_file() and self.is_begun() else "new"
-        if not foreign_entries(self.path):
-            return "new"
-        if (self.path / MODEL).exists():
-            raise InputError(f"{self.path} holds a model, which this run would write over; choose another --output")
-        refuse_foreign_content(
-            self.path, except_for=[name for name in self.beside if (self.path / name / RUN).is_file()]
-        )
-        return "new"
+        manifest = read_record(self.path, self.manifest.kind, beside=self.beside)
+        if manifest is not None and manifest.finished:
+            return "finished"
+        begun = manifest is not None and (self.path / RUN).is_file() and self.is_begun()
+        return "unfinished" if begun else "new"
 
     def _differences(self) -> list[str]:
         found = []

@@ -28,14 +28,8 @@ from regard.data.corpus.shard_cache import CACHE_BYTES
 from regard.errors import InputError
 from regard.events import Note, drain
 from regard.files.checksums import Verify, written_files
-from regard.files.disk import atomic_write, finish_save
-from regard.files.durable_folder import (
-    LOCK,
-    FolderRecord,
-    any_files,
-    lock_folder,
-    refuse_foreign_content,
-)
+from regard.files.disk import atomic_write
+from regard.files.durable_folder import LOCK, FolderRecord, any_files, lock_folder
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.checkpoint import Checkpoints
 from regard.training.distributed.world import join_world
@@ -58,10 +52,12 @@ from regard.training.recipes.pretraining.recipe import (
 from regard.training.run_folder import (
     CONFIG,
     EVENTS,
+    HOLDS_MODEL,
     MODEL,
     create_folder,
     discarded_unless,
     log_events,
+    read_record,
     saved_config,
 )
 from regard.training.tensorboard import TensorBoardLog
@@ -141,11 +137,7 @@ def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> bool:
 
     Returns whether the folder was created.
     """
-    finish_save(output)
-    if FolderRecord.read(output, kind=FILES.kind) is None:
-        if (output / MODEL).exists():
-            raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
-        refuse_foreign_content(output)
+    read_record(output, FILES.kind)
     if not resume and (output / CONFIG).is_file() and Checkpoints(output / CHECKPOINTS).any():
         raise InputError(f"{output} holds an unfinished run: continue it with --resume, or choose another --output")
     if _is_trained(output) and (saved := saved_config(output, resume=resume)):
@@ -156,7 +148,7 @@ def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> bool:
                 "Resume with those, or choose another --output"
             )
     if not resume and (output / MODEL).exists():
-        raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
+        raise InputError(HOLDS_MODEL.format(output))
     refuse_foreign_files(output, dict.fromkeys((MODEL, *TOKENIZER_FILES)))
     return create_folder(output)
 
