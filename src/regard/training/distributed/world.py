@@ -65,19 +65,18 @@ class World:
 
     def mean(self, *values: float) -> tuple[float, ...]:
         """The mean of each value over all processes."""
-        if self.size == 1:
-            return values
-        tensor = torch.tensor(values, dtype=torch.float64)
-        distributed.all_reduce(tensor, group=self.group)
-        return tuple((tensor / self.size).tolist())
+        return tuple(total / self.size for total in self._reduce(values, "SUM"))
 
     def max(self, value: float) -> float:
         """The largest value over all processes."""
+        return self._reduce((value,), "MAX")[0]
+
+    def _reduce(self, values: tuple[float, ...], operation: str) -> tuple[float, ...]:
         if self.size == 1:
-            return value
-        tensor = torch.tensor([value], dtype=torch.float64)
-        distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX, group=self.group)
-        return float(tensor.item())
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64)
+        distributed.all_reduce(tensor, op=getattr(distributed.ReduceOp, operation), group=self.group)
+        return tuple(tensor.tolist())
 
     def broadcast_json(self, value: Any) -> Any:
         """The main process's value in all processes, as JSON; they wait for it as long as it takes."""

@@ -74,14 +74,13 @@ def read_splits(
         return {"train": whole, "dev": read_source(task, dev, table)}
     sizes = split_sizes or DEFAULT_SPLIT
     return {
-        name: ExampleSet(
-            [whole.examples[index] for index in indices],
-            whole.path,
-            f"{whole.description}; {name} part of {sizes}",
-            whole.dropped if name == "train" else {},
-            [whole.lines[index] for index in indices] if whole.lines else [],
-            whole.unit,
-            whole.text_columns,
+        name: replace(
+            whole,
+            examples=[whole.examples[index] for index in indices],
+            description=f"{whole.description}; {name} part of {sizes}",
+            dropped=whole.dropped if name == "train" else {},
+            lines=[whole.lines[index] for index in indices] if whole.lines else [],
+            notes=(),
         )
         for name, indices in zip(("train", "dev", "test"), split_examples(whole.examples, sizes), strict=False)
     }

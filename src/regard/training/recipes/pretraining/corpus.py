@@ -18,7 +18,6 @@ from pydantic import Field
 from regard.checkpoints.files import checksums
 from regard.checkpoints.files import verify as verify_folder
 from regard.data.corpus import Corpus, CorpusProgress, CorpusReport, corpus_events, read_documents
-from regard.data.corpus.build import SHARD_BYTES
 from regard.data.corpus.documents import find_sources
 from regard.data.corpus.folder import MANIFEST, ORIGIN, VOCABULARY, refuse_foreign_files
 from regard.data.corpus.shard_cache import CACHE_BYTES
@@ -73,28 +72,19 @@ def build(
     output: Path,
     *,
     key: str = "text",
-    shard_bytes: int = SHARD_BYTES,
-    workers: int = 1,
-    restart: bool = False,
-    verify: Verify = "auto",
     upload: str | None = None,
+    **options: Any,
 ) -> Events[CorpusResult]:
-    """Build a corpus that can be opened with `Corpus.open`; see `corpus_events`. `upload`: where to copy it to."""
+    """Build a corpus that can be opened with `Corpus.open`; `options` are those of `corpus_events`.
+
+    `upload`: where to copy it to.
+    """
     if upload is not None:
         check_address(upload)
     refuse_foreign_files(output)
     tokenizer = yield from find_tokenizer(config, sources, output / VOCABULARY, key=key)
     try:
-        report = yield from encode(
-            sources,
-            output,
-            tokenizer,
-            key=key,
-            shard_bytes=shard_bytes,
-            workers=workers,
-            restart=restart,
-            verify=verify,
-        )
+        report = yield from encode(sources, output, tokenizer, key=key, **options)
     except OtherWork as error:
         raise InputError(f"{error.reason}. Choose another --output, or delete that corpus with --restart") from None
     yield from describe(report)
@@ -115,9 +105,7 @@ def build(
     )
 
 
-def encode(
-    sources: Sequence[str], folder: Path, tokenizer: Tokenizer, *, verify: Verify, **options: Any
-) -> Events[CorpusReport]:
+def encode(sources: Sequence[str], folder: Path, tokenizer: Tokenizer, **options: Any) -> Events[CorpusReport]:
     """Encode text as shards, with the events of a run; `options` are those of `corpus_events`."""
 
     def event(found: CorpusProgress | Note) -> Event:
@@ -126,8 +114,7 @@ def encode(
         done, total = found.done - found.resumed, found.documents - found.resumed
         return Progress(stage="encoding", done=done, total=total, unit="documents")
 
-    events = corpus_events(sources, folder, tokenizer=tokenizer, verify=verify, **options)
-    return (yield from map_events(events, event))
+    return (yield from map_events(corpus_events(sources, folder, tokenizer=tokenizer, **options), event))
 
 
 def find_tokenizer(
