@@ -516,20 +516,17 @@ class Trainer:
 def refuse_capabilities(recipe: Recipe, *, processes: int) -> None:
     """InputError if the settings ask for something that the recipe refuses, with its reason."""
     training, run = recipe.training, recipe.run
-    asked: dict[Capability, tuple[bool, str]] = {
-        "processes": (processes > 1, f"{processes} processes; run it without torchrun"),
-        "gradient accumulation": (
-            training.gradient_accumulation_steps > 1,
-            "training.gradient_accumulation_steps; leave it at 1",
-        ),
-        "epochs": (not (training.budget or training.max_steps), "a number of epochs; set max_steps or a budget"),
-        "gradient checkpointing": (run.gradient_checkpointing, "run.gradient_checkpointing; leave it out"),
-        "compile": (run.compile == "on", "run.compile=on; leave it out"),
+    accumulates, endless = training.gradient_accumulation_steps > 1, training.budget or training.max_steps
+    asked: dict[Capability, tuple[bool, str, str]] = {
+        "processes": (processes > 1, f"{processes} processes", "run it without torchrun"),
+        "gradient accumulation": (accumulates, "training.gradient_accumulation_steps", "leave it at 1"),
+        "epochs": (not endless, "a number of epochs", "set max_steps or a budget"),
+        "gradient checkpointing": (run.gradient_checkpointing, "run.gradient_checkpointing", "leave it out"),
+        "compile": (run.compile == "on", "run.compile=on", "leave it out"),
     }
     for capability, reason in recipe.refuses.items():
-        is_asked, setting = asked[capability]
+        is_asked, what, hint = asked[capability]
         if is_asked:
-            what, _, hint = setting.partition("; ")
             raise InputError(f"{what} cannot be used here: {reason}; {hint}")
 
 

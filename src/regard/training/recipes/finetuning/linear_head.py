@@ -156,39 +156,31 @@ def fit_linear(
         value = float(objective(chosen @ found[:-1] + found[-1], rows))
         return found, value, int(optimizer.state[parameters]["n_iter"])
 
+    def held_out(parameters: Tensor, rows: Tensor) -> tuple[float, float]:
+        """The sum of the losses, and the number of errors."""
+        logits = x[rows] @ parameters[:-1] + parameters[-1]
+        return float(objective(logits, rows)) * len(rows), _count_errors(logits, targets[rows])
+
     zero = torch.zeros(x.shape[1] + 1, task.num_outputs, dtype=torch.double)
-    everything = torch.arange(len(x))
-    strength = (
-        STRENGTHS[0] if not factor.any() else _choose_strength(examples, everything, zero, solve, objective, x, targets)
-    )
-    found, value, iterations = solve(everything, strength, zero)
+    strength = _choose_strength(examples, zero, solve, held_out) if factor.any() else STRENGTHS[0]
+    found, value, iterations = solve(torch.arange(len(x)), strength, zero)
     weight = (found[:-1] * factor[:, None]).T
     return LinearFit(weight, found[-1] - weight @ mean, value, strength, iterations)
 
 
-def _choose_strength(
-    examples: Sequence[Example],
-    everything: Tensor,
-    zero: Tensor,
-    solve: Any,
-    objective: Any,
-    x: Tensor,
-    targets: Tensor,
-) -> float:
-    folds = split_folds(examples, FOLDS)
-    folds = folds[:1] if len(x) > FOLDED_ROWS else folds
-    if len(folds) == 1 and len(x) <= FOLDED_ROWS:  # all texts are equal
+def _choose_strength(examples: Sequence[Example], zero: Tensor, solve: Any, held_out: Any) -> float:
+    folds, everything = split_folds(examples, FOLDS), torch.arange(len(examples))
+    folds = folds[:1] if len(examples) > FOLDED_ROWS else folds
+    if len(folds) == 1 and len(examples) <= FOLDED_ROWS:  # all texts are equal
         return STRENGTHS[len(STRENGTHS) // 2]
     losses, errors = torch.zeros(2, len(STRENGTHS), dtype=torch.double)
-    for fold in folds:
-        held = torch.tensor(fold)
-        rest = everything[~torch.isin(everything, held)]
-        start = zero
+    for fold in map(torch.tensor, folds):
+        rest, start = everything[~torch.isin(everything, fold)], zero
         for number, strength in enumerate(STRENGTHS):
             start, _, _ = solve(rest, strength, start, max_iter=60, tolerance=1e-4)  # enough to rank the strengths
-            logits = x[held] @ start[:-1] + start[-1]
-            losses[number] += float(objective(logits, held)) * len(fold)
-            errors[number] += _count_errors(logits, targets[held])
+            loss, wrong = held_out(start, fold)
+            losses[number] += loss
+            errors[number] += wrong
     return min(zip(errors.tolist(), losses.tolist(), STRENGTHS, strict=True))[-1]
 
 
