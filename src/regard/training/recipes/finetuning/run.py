@@ -1,8 +1,7 @@
 """A fine-tuning run from files to a model folder: read, train once per seed, compare, write; resumable at any point.
 
-regard.json            the manifest: which files of the folder belong to the run
-config.toml run.json   the settings, and the data and model of the run
-events.jsonl           the events, one line each
+Beside the files of every run (`regard.training.run_folder`) the folder holds
+
 seeds/                 the result of each finished seed, the best model so far, and checkpoints of the next seed
 config.json model.safetensors task.json report.json ...   the best seed's model, when all seeds are finished
 """

@@ -128,12 +128,11 @@ class MicroBatches:
             at = stop
             starts.append(at)
         rows = len(starts) - 1
-        if self.full:
-            ids, segments = ids.reshape(-1, self.length), segments.reshape(-1, self.length)
-        batch = MicroBatch(number, row + rows, at, torch.from_numpy(ids))
+        shape = (-1, self.length) if self.full else (-1,)
+        batch = MicroBatch(number, row + rows, at, torch.from_numpy(ids).view(shape))
         if self.pairs:
             labels = torch.from_numpy(spans.labels[:rows])
-            batch = replace(batch, segments=torch.from_numpy(segments), labels=labels)
+            batch = replace(batch, segments=torch.from_numpy(segments).view(shape), labels=labels)
         return batch if self.full else self._packed(batch, starts)
 
     def _estimate(self) -> int:

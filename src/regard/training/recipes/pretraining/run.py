@@ -1,8 +1,7 @@
 """A pretraining run from text files to a model folder: prepare, plan, train, evaluate; resumable at any point.
 
-regard.json    the manifest: which files of the folder belong to the run
-config.toml    all settings
-events.jsonl   the events, one line each
+Beside the files of every run (`regard.training.run_folder`, without run.json) the folder holds
+
 vocabulary/ corpus/ heldout/   the tokenizer and the encoded text
 checkpoints/   the state of the run between two steps
 config.json model.safetensors tokenizer.json ...   the model, when it is finished
