@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Scores = Mapping[str, Any]
 Evaluation = Generator[tuple[int, int], None, Scores]  # yields how many of how many examples are done; 0 if unknown
-Capability = Literal["processes", "gradient accumulation", "epochs", "gradient checkpointing", "compile"]
+Capability = Literal["processes", "gradient accumulation", "epochs"]
 LOWER_RATE = "Lower training.learning_rate, or use a longer warmup, in another --output if this one has a checkpoint"
 
 

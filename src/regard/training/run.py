@@ -15,11 +15,11 @@ import torch
 from regard.device import choose_device
 from regard.errors import InputError
 from regard.events import drain, map_events
-from regard.training.callbacks import Callbacks
 from regard.training.distributed.world import World, join_world, num_processes
 from regard.training.events import Events, TrainingStarted
 from regard.training.recipe import Recipe, TrainingRun
 from regard.training.run_folder import RunFolder, log_events
+from regard.training.stopping import Callbacks
 from regard.training.tensorboard import TensorBoardLog
 from regard.training.trainer import Trainer
 

@@ -24,7 +24,6 @@ from regard.device import autocast_dtype, synchronize
 from regard.errors import InputError, RegardError
 from regard.events import Note
 from regard.nn.layer import layers_of
-from regard.training.callbacks import Callbacks
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint, capture, copy_rows, restore
 from regard.training.distributed.parallel import ShardedModel, blank_copy, choose_parallel, replicate
 from regard.training.distributed.shards import local_part
@@ -44,7 +43,7 @@ from regard.training.optimizer import build_optimizers
 from regard.training.recipe import Capability, Recipe, Scores, Share, TrainingOutcome
 from regard.training.settings import learning_rate_factor, parse_budget, parse_interval
 from regard.training.speed import Speed, peak_flops, seconds_per_step
-from regard.training.stopping import Stop, stopping
+from regard.training.stopping import Callbacks, Stop, stopping
 
 LOG_EVERY = 1.0  # seconds
 COMPILING_STEPS = 3  # a CUDA graph is recorded in the second step and used in the third
@@ -515,14 +514,12 @@ class Trainer:
 
 def refuse_capabilities(recipe: Recipe, *, processes: int) -> None:
     """InputError if the settings ask for something that the recipe refuses, with its reason."""
-    training, run = recipe.training, recipe.run
+    training = recipe.training
     accumulates, endless = training.gradient_accumulation_steps > 1, training.budget or training.max_steps
     asked: dict[Capability, tuple[bool, str, str]] = {
         "processes": (processes > 1, f"{processes} processes", "run it without torchrun"),
         "gradient accumulation": (accumulates, "training.gradient_accumulation_steps", "leave it at 1"),
         "epochs": (not endless, "a number of epochs", "set max_steps or a budget"),
-        "gradient checkpointing": (run.gradient_checkpointing, "run.gradient_checkpointing", "leave it out"),
-        "compile": (run.compile == "on", "run.compile=on", "leave it out"),
     }
     for capability, reason in recipe.refuses.items():
         is_asked, what, hint = asked[capability]

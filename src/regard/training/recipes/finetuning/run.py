@@ -37,7 +37,6 @@ from regard.tasks.image_classification import ImageTask
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.registry import DataSource, check_labels, get_task, read_examples
 from regard.tasks.task import LossFunction
-from regard.training.callbacks import Callback, Callbacks
 from regard.training.distributed.world import World
 from regard.training.doctor import examine_data, problems
 from regard.training.doctor.data import classes, texts_of
@@ -51,6 +50,7 @@ from regard.training.recipes.finetuning.recipe import FineTuningInputs, FineTuni
 from regard.training.recipes.finetuning.report import BaselineResult, FineTuningReport, SeedResult, summarize
 from regard.training.run import Session, run, run_opened
 from regard.training.run_folder import REPORT, RunFolder
+from regard.training.stopping import Callback, Callbacks
 from regard.training.tensorboard import TensorBoardLog
 from regard.training.trainer import Trainer
 
@@ -220,7 +220,7 @@ def fine_tune(
     `train` and `dev` are files, or examples from a reader. Without `dev`, `train` is split ("90/10" by default); the
     last of three parts is scored once, as "test". A `limit` samples so many examples of `train`. With `both`, the model
     is also trained with a frozen encoder, in `output`/frozen, and both results are reported. `loss` is a function of
-    `Task.logits_and_targets`; `callbacks` are described in `regard.training.callbacks`; `options` are those of `run`.
+    `Task.logits_and_targets`; `callbacks` are described in `regard.training.stopping`; `options` are those of `run`.
     """
 
     def prepare(world: World) -> Events[FineTuningInputs]:
