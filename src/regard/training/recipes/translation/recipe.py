@@ -41,8 +41,7 @@ from regard.render.result import Table
 from regard.text.language import LanguageProfile
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.distributed.world import World
-from regard.training.events import Events, Finished
-from regard.training.learning_curve import curve_lines
+from regard.training.events import Events, Finished, curve_lines
 from regard.training.recipe import Evaluation, Recipe, Share, StepBatch, TrainingOutcome, TrainingRun, epochs_from
 from regard.training.recipes.translation.config import (
     DEFAULT_VOCAB_SIZE,
