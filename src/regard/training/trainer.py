@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from regard.data.prefetch import prefetch
 from regard.device import autocast_dtype, synchronize
@@ -25,7 +26,7 @@ from regard.errors import InputError, RegardError
 from regard.events import Note
 from regard.nn.layer import layers_of
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint, capture, copy_rows, restore
-from regard.training.distributed.parallel import ShardedModel, blank_copy, choose_parallel, replicate
+from regard.training.distributed.parallel import ShardedModel, blank_copy, choose_parallel
 from regard.training.distributed.shards import local_part
 from regard.training.distributed.world import World
 from regard.training.events import (
@@ -116,7 +117,7 @@ class Trainer:
         self.model = model if blank is not None else model.to(device)
         if recipe.run.gradient_checkpointing:
             enable_gradient_checkpointing(model)
-        self.objective = recipe.objective(self.model, device)
+        self.objective: nn.Module = recipe.objective(self.model, device)
         self.compiled = recipe.compiles(device)
         if self.compiled:
             self._compile()
@@ -129,7 +130,7 @@ class Trainer:
         if blank is None and world.size > 1:
             # Layers that are still frozen get no gradient.
             unused = self.layer_schedule is not None and self.layer_schedule.unfreeze > 0
-            self.objective = replicate(self.objective, find_unused_parameters=unused)
+            self.objective = DistributedDataParallel(self.objective, find_unused_parameters=unused)
         self.optimizers = build_optimizers(
             self.model,
             name=training.optimizer,

@@ -185,7 +185,7 @@ class EmbeddingRecipe(Recipe, TrainingRun):
             output=os.fspath(session.output),
             model=self.model,
             teacher=self.teacher,
-            objective=_objective_name(self.data["train"], self.teacher),
+            objective="distillation" if self.teacher else "in-batch negatives" if rows.scores is None else "CoSENT",
             parameters=sum(parameter.numel() for parameter in trainer.model.parameters()),
             device=session.device.type,
             data={
@@ -196,14 +196,10 @@ class EmbeddingRecipe(Recipe, TrainingRun):
             outcome=outcome,
             start=start,
         )
-        save_embedder(
-            trainer.model,
-            self.tokenizer,
-            session.output,
-            max_length=self.max_length,
-            normalize=self.config.model.normalize,
-            files={REPORT: report.file()},
-        )
+        size, normalize = self.student.config.hidden_size, self.config.model.normalize
+        stated = sentence_files(hidden_size=size, max_length=self.max_length, normalize=normalize)
+        files = {**self.tokenizer.files(), **stated, REPORT: report.file()}
+        loading.write_model(trainer.model.eval(), session.output, files=files)
         yield Finished(scores=outcome.scores, steps=outcome.steps, tokens=outcome.tokens, seconds=outcome.seconds)
         return report
 
@@ -322,21 +318,6 @@ def train_embedder(
     return run(recipe, output, **options)
 
 
-def save_embedder(
-    model: nn.Module,
-    tokenizer: Tokenizer,
-    folder: Path,
-    *,
-    max_length: int,
-    normalize: bool,
-    files: dict[str, bytes] | None = None,
-) -> None:
-    """Write a model folder that Regard and sentence-transformers load: mean pooling, and normalized if asked for."""
-    size: int = model.config.hidden_size  # type: ignore[union-attr, assignment]
-    stated = sentence_files(hidden_size=size, max_length=max_length, normalize=normalize)
-    loading.write_model(model.eval(), folder, files={**tokenizer.files(), **stated, **(files or {})})
-
-
 def start_model(folder: Path, config: EmbeddingConfig) -> tuple[Any, Tokenizer]:
     """The encoder of a pretrained model, with as many layers as the settings say, and its tokenizer."""
     found: Any
@@ -391,12 +372,6 @@ def _check_data(train: TextRows, dev: TextRows | None, teacher: object) -> None:
         raise InputError(f"--teacher gives the targets of single texts, and {train.path} has {train.kind}")
     if dev is not None and dev.kind not in ("pairs", "scored pairs"):
         raise InputError(f"{dev.path} has {dev.kind}; expected pairs or scored pairs to evaluate on")
-
-
-def _objective_name(train: TextRows, teacher: object) -> str:
-    if teacher is not None:
-        return "distillation"
-    return "CoSENT" if train.scores is not None else "in-batch negatives"
 
 
 def _digest(folder: Path) -> str:

@@ -109,7 +109,9 @@ def pretrain(
                     loading.find_folder(start)  # a wrong name is an error before the text is prepared
                 created = _open(output, config, resume=resume)
                 stack.enter_context(lock_folder(output))
-                stack.enter_context(discarded_unless(partial(_is_begun, output), output, FILES, created=created))
+                usable = {*FILES.files, MODEL} - {LOCK, CONFIG, EVENTS}  # prepared text, a checkpoint or a model
+                begun = partial(any_files, output, usable)
+                stack.enter_context(discarded_unless(begun, output, FILES, created=created))
                 FILES.write(output)  # before the first file it lists
                 fresh = not _is_trained(output)
                 yield from prepare(
@@ -154,11 +156,6 @@ def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> bool:
 
 def _is_trained(output: Path) -> bool:
     return Checkpoints(output / CHECKPOINTS).any() or (output / MODEL).exists()
-
-
-def _is_begun(output: Path) -> bool:
-    """Whether the folder holds anything that the next run can use: prepared text, a checkpoint or a model."""
-    return any_files(output, {*FILES.files, MODEL} - {LOCK, CONFIG, EVENTS})
 
 
 def _finished(output: Path, dataset: PretrainingDataset) -> tuple[PretrainingResult | None, str]:
