@@ -95,8 +95,8 @@ def evaluate_model(model: Bert, tokenizer: Tokenizer, options: argparse.Namespac
     masking = masking_for(tokenizer, replace=(1.0, 0.0, 0.0))
     for length, rows in ((128, 2048), (512, 512)):
         score = evaluate.masked_lm_score(model, masking, text, tokenizer, length=length, rows=rows)
-        yield f"words_{length}", asdict(score)
-    yield "pairs", asdict(evaluate.next_sentence_score(model, text, tokenizer))
+        yield f"words_{length}", score
+    yield "pairs", evaluate.next_sentence_score(model, text, tokenizer)
     sst2, device = options.data / "sst2", options.device
     for layer in (LAYER, -1):
         yield f"features_{layer}", features_sst2.feature_accuracies(options.model, sst2, layer=layer, device=device)

@@ -83,7 +83,7 @@ def evaluate_and_write(options: argparse.Namespace, run: Path, scratch: Path) ->
     """Store the weights of a finished run in 8 bits, evaluate those, and write."""
     ends = [finished(folder) for folder in (options.started_from, run) if folder]
     end = ends[-1]
-    config = PretrainingConfig.read(run / CONFIG, family="elmo", saved=True)
+    config = PretrainingConfig.read(run / CONFIG, family="elmo")
     write_compact(run, scratch / "stored", storage="int8")
     model, tokenizer = regard.load(scratch / "stored")
     assert tokenizer is not None
@@ -99,7 +99,7 @@ def evaluate_and_write(options: argparse.Namespace, run: Path, scratch: Path) ->
         "steps": sum(one["steps"] for one in ends),
         "tokens": sum(one["tokens"] for one in ends),
         "minutes": round(sum(one["seconds"] for one in ends) / 60, 1),
-        "held_out": {"forwards": forwards.to_dict(), "backwards": backwards.to_dict()},
+        "held_out": {"forwards": forwards, "backwards": backwards},
         "held_out_float32": end["scores"],
         "machine": describe_machine(),
     }

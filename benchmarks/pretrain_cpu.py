@@ -29,7 +29,7 @@ from regard.data.masking import IGNORE_INDEX
 from regard.events import drain
 from regard.training.optimizer import parameter_groups
 from regard.training.recipes.pretraining.config import PretrainingConfig
-from regard.training.recipes.pretraining.dataset import open_dataset, prepare
+from regard.training.recipes.pretraining.corpus import open_dataset, prepare
 from regard.training.recipes.pretraining.objectives import PretrainingDataset
 from regard.training.trainer import Trainer
 

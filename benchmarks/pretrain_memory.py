@@ -128,7 +128,7 @@ def upload(server: Any, folder: Path) -> str:
 def read(family: str, source: str, shuffle_shards: int) -> dict[str, float]:
     """Read micro-batches as a run does; return megabytes of memory."""
     from regard.training.recipes.pretraining.config import PretrainingConfig
-    from regard.training.recipes.pretraining.dataset import open_dataset
+    from regard.training.recipes.pretraining.corpus import open_dataset
     from regard.training.recipes.pretraining.objectives import objective_class
 
     config = PretrainingConfig.read(family=family, overrides=[f"data.shuffle_shards={shuffle_shards}"])

@@ -30,7 +30,7 @@ from benchmarks.timing import best_times, describe_machine, save_results
 from regard.data.masking import IGNORE_INDEX
 from regard.device import autocast_dtype, choose_device
 from regard.training.recipes.pretraining.config import PretrainingConfig
-from regard.training.recipes.pretraining.dataset import open_dataset
+from regard.training.recipes.pretraining.corpus import open_dataset
 from regard.training.recipes.pretraining.objectives import PretrainingDataset, objective_class
 from regard.training.recipes.pretraining.recipe import LanguageModelRecipe
 from regard.training.speed import peak_flops

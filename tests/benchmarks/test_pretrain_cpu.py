@@ -12,7 +12,7 @@ from benchmarks import pretrain_cpu, timing
 from benchmarks.pretrain_cpu import main, small_bert_config, to_transformers_batch, transformers_step
 from benchmarks.pretrain_speed import create_trainer, regard_step
 from regard.training.recipes.pretraining.config import PretrainingConfig
-from regard.training.recipes.pretraining.dataset import open_dataset
+from regard.training.recipes.pretraining.corpus import open_dataset
 from regard.training.recipes.pretraining.objectives import PretrainingDataset
 
 CPU = torch.device("cpu")

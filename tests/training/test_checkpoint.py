@@ -23,7 +23,7 @@ from regard.errors import InputError, RegardError
 from regard.files.json_files import json_bytes
 from regard.training import checkpoint as module
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
-from regard.training.distributed.stored_tensors import StoredTensor
+from regard.training.distributed.shards import StoredTensor
 from tests.crashes import Crash, die_after
 
 FILES = ["checksums.json", "model.safetensors", "state.json"]

@@ -11,8 +11,8 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
 from regard.errors import InputError
-from regard.training import estimators
 from regard.training.estimators import Tagger, TextClassifier
+from regard.training.recipes.finetuning import baseline
 from regard.training.recipes.finetuning.config import FineTuningConfig
 from regard.training.recipes.finetuning.recipe import FineTuningRecipe
 
@@ -61,7 +61,7 @@ def test_the_settings_are_those_of_regard_train(
             used.append((task, config.training))
             super().__init__(task, items, config, **options)
 
-    monkeypatch.setattr(estimators, "FineTuningRecipe", Recorded)
+    monkeypatch.setattr(baseline, "FineTuningRecipe", Recorded)
     options: dict[str, Any] = {"model": str(tiny_bert_folder), "device": "cpu"}
     TextClassifier(**options).fit(GOOD[:2] + BAD[:2], [1, 1, 0, 0])
     TextClassifier(**options).fit([(GOOD[0], GOOD[1]), (GOOD[0], BAD[0])], ["same", "other"])

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from regard.models import Bert, BertConfig, Gpt, GptConfig
 from regard.nn.masks import Packed, Padded
 from regard.training import loop
-from regard.training.loop import Step, StepProgress, Stopwatch, TimeProgress, enable_gradient_checkpointing, train
+from regard.training.loop import Step, Stopwatch, enable_gradient_checkpointing, train
 
 
 class Regression(nn.Module):
@@ -46,7 +46,7 @@ def steps(
     **options: Any,
 ) -> list[Step]:
     plain = torch.optim.SGD(module.parameters(), lr=99.0)
-    return list(train(module, batches, [plain], progress=StepProgress(count), learning_rate=rate, **options))
+    return list(train(module, batches, [plain], progress=lambda step: step / count, learning_rate=rate, **options))
 
 
 def weights(module: nn.Module) -> Tensor:
@@ -91,7 +91,7 @@ def test_the_learning_rate_follows_the_progress() -> None:
     module, used = Regression(), []
     plain = torch.optim.SGD(module.parameters(), lr=99.0)
     for step in train(
-        module, repeat([task()]), [plain], progress=StepProgress(4), learning_rate=lambda done: 0.1 * (1 - done)
+        module, repeat([task()]), [plain], progress=lambda step: step / 4, learning_rate=lambda done: 0.1 * (1 - done)
     ):
         used.append((step.number, step.progress, step.learning_rate, plain.param_groups[0]["lr"]))
     rates = [0.1, 0.075, 0.05, 0.025]
@@ -125,7 +125,7 @@ def test_a_caller_that_stops_iterating_stops_after_a_whole_step() -> None:
             yield data
 
     plain = torch.optim.SGD(stopped.parameters(), lr=0.1)
-    running = train(stopped, source(), [plain], progress=StepProgress(9), learning_rate=lambda done: 0.1)
+    running = train(stopped, source(), [plain], progress=lambda step: step / 9, learning_rate=lambda done: 0.1)
     assert [step.number for step in islice(running, 2)] == [0, 1]
     steps(whole, [data, data], 9)
     assert torch.equal(weights(stopped), weights(whole))
@@ -241,10 +241,9 @@ def test_a_time_budget_ends_after_a_whole_step(time: list[float]) -> None:
     module, seen = Regression(), []
     plain = torch.optim.SGD(module.parameters(), lr=0.1)
     for step in train(
-        module, repeat([task()]), [plain], progress=TimeProgress(10.0, watch), learning_rate=lambda done: 1 - done
+        module, repeat([task()]), [plain], progress=lambda _: watch.elapsed / 10, learning_rate=lambda done: 1 - done
     ):
         seen.append((step.number, step.progress, step.learning_rate))
         time[0] += 1.5
     assert [number for number, _, _ in seen] == [0, 1, 2]
     assert [value for step in seen for value in step[1:]] == pytest.approx([0.6, 0.4, 0.75, 0.25, 0.9, 0.1])
-    assert TimeProgress(10.0, watch)(3) == 1.0

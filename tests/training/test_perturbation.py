@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.training.loop import AdversarialPerturbation, StepProgress, train
+from regard.training.loop import AdversarialPerturbation, train
 
 
 class Sentences(nn.Module):
@@ -75,7 +75,7 @@ def test_a_step_learns_from_both_passes(batch: dict[str, Tensor]) -> None:
         model,
         repeat([batch]),
         [plain],
-        progress=StepProgress(1),
+        progress=float,
         learning_rate=lambda done: 0.1,
         max_grad_norm=1e9,
         perturbation=AdversarialPerturbation(model.words.weight, 0.7),

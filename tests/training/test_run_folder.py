@@ -13,20 +13,32 @@ import pytest
 from regard.checkpoints.files import write_folder
 from regard.errors import InputError
 from regard.events import Note
-from regard.training.recipes.finetuning.config import FineTuningConfig
 from regard.training.run_folder import RunFolder, log_events
 from tests.crashes import Crash, die_after
-
-PARTS: Any = {
-    "work": "work",
-    "work_files": ["checkpoint", "0.json", "best/"],
-    "prepared_files": ["subwords/", "subwords/vocab.txt"],
-}
+from tests.training.toy_recipe import ToyConfig, ToyRecipe
 
 
-def folder(path: Path, *overrides: str, **run: object) -> RunFolder:
-    config = FineTuningConfig.load(overrides=overrides)
-    return RunFolder(path, config, {"data": (1, 2), **run}, **PARTS)
+class Job(ToyRecipe):
+    """A job with some files in its work folder; other data is another identity."""
+
+    kind = "training"
+
+    def __init__(self, overrides: tuple[str, ...], data: object) -> None:
+        super().__init__(ToyConfig.load(overrides=overrides))
+        self.data = data
+
+    def identity(self) -> dict[str, Any]:
+        return {"data": self.data}
+
+    def work_files(self) -> list[str]:
+        return ["checkpoint", "0.json", "best/"]
+
+    def prepared_files(self) -> list[str]:
+        return ["subwords/", "subwords/vocab.txt"]
+
+
+def folder(path: Path, *overrides: str, data: object = (1, 2)) -> RunFolder:
+    return RunFolder(Job(overrides, data), path)
 
 
 def test_a_finished_run_removes_its_work_folder(tmp_path: Path) -> None:
@@ -57,7 +69,7 @@ def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path: Path) 
     assert run.work.is_dir()
     with pytest.raises(InputError, match="holds an unfinished run: continue it with --resume"):
         folder(tmp_path).open(resume=False)
-    with pytest.raises(InputError, match=r"other settings or data: .*training\.num_epochs was 3 and is 9"):
+    with pytest.raises(InputError, match=r"other settings or data: .*training\.num_epochs was 4 and is 9"):
         folder(tmp_path, "training.num_epochs=9").open(resume=True)
     with pytest.raises(InputError, match="other settings or data: data"):
         folder(tmp_path, data=(1, 3)).open(resume=True)
@@ -132,7 +144,7 @@ def test_one_command_starts_resumes_and_reports(tmp_path: Path, resume: bool) ->
         finish(folder(path))
         assert folder(path).finished() == {"score": 3}
         with pytest.raises(
-            InputError, match=r"no run to resume: it is finished, and .*training\.num_epochs was 3 and is 9"
+            InputError, match=r"no run to resume: it is finished, and .*training\.num_epochs was 4 and is 9"
         ):
             folder(path, "training.num_epochs=9").open(resume=True)
         if path != tmp_path:
@@ -185,10 +197,10 @@ def test_a_conflicting_foreign_file_is_found_before_any_work(tmp_path: Path, nam
 
 
 def test_another_kind_of_run(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path, FineTuningConfig.load(), {}, work="work", kind="translation run")
+    run = RunFolder(ToyRecipe(ToyConfig.load()), tmp_path)
     run.open(resume=False)
     run.claim()
-    with pytest.raises(InputError, match="holds a translation run, expected a training run"):
+    with pytest.raises(InputError, match="holds a toy run, expected a training run"):
         folder(tmp_path).open(resume=True)
 
 

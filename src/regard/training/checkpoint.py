@@ -1,7 +1,7 @@
 """Checkpoints of a run: a folder of folders `step-000001200`, each of them written whole and checked when it is read.
 
 A checkpoint is a folder of safetensors and JSON with their SHA-256. One process at a time writes to a folder, which the
-caller ensures, or all processes of a run together, each its shards: see `regard.training.distributed.stored_tensors`.
+caller ensures, or all processes of a run together, each its shards: see `regard.training.distributed.shards`.
 `capture` and `restore` convert the state of a run between two steps, so that a resumed run continues bit for bit: the
 model, the optimizers and PyTorch's random states, without gradients. Owners of other random generators save them
 themselves.
@@ -29,10 +29,11 @@ from regard.errors import InputError, RegardError
 from regard.files.checksums import CHECKSUMS, written_files
 from regard.files.disk import COMMITTED, TEMPORARY, finish_save, replace_folder
 from regard.files.json_files import json_bytes, read_json
-from regard.training.distributed.shards import local_part, local_rows
-from regard.training.distributed.stored_tensors import (
+from regard.training.distributed.shards import (
     SHARDS,
     StoredTensor,
+    local_part,
+    local_rows,
     read_rows,
     read_stored,
     shard_index,

@@ -129,8 +129,8 @@ def estimate_cost(
 
 def shape_of_settings(path: str, *, length: int | None = None) -> ModelShape:
     """The model that a TOML file of `regard pretrain` describes; without a vocabulary size, that of the default."""
-    from regard.training.recipes.pretraining.build import model_config, trained_heads
     from regard.training.recipes.pretraining.config import DEFAULT_VOCAB_SIZE, PretrainingConfig
+    from regard.training.recipes.pretraining.recipe import model_config, trained_heads
 
     settings = PretrainingConfig.load(path)
     config = model_config(settings, vocab_size=settings.vocabulary.vocab_size or DEFAULT_VOCAB_SIZE)

@@ -27,12 +27,9 @@ from regard.tasks.metrics import entity_scores
 from regard.tasks.task import Task
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
-from regard.training.recipes.finetuning.baseline import frozen_vectors
+from regard.training.recipes.finetuning.baseline import new_trainer
 from regard.training.recipes.finetuning.config import FineTuningConfig
-from regard.training.recipes.finetuning.linear_head import FrozenTrainer
 from regard.training.recipes.finetuning.model_factory import ModelFactory
-from regard.training.recipes.finetuning.recipe import FineTuningRecipe
-from regard.training.trainer import Trainer
 from regard.wording import count_of
 
 
@@ -73,16 +70,9 @@ class _FineTunedEstimator(EstimatorParameters):
         config = FineTuningConfig.load(overrides=overrides, defaults={"training": task.training_defaults})
         factory = ModelFactory(task, *loading.load(self.model), length=self.max_length or 0)
         factory.folder = loading.find_folder(self.model)
-        device = choose_device(self.device)
-        if (vectors := frozen_vectors(factory, examples, config)) is not None:
-            trainer = FrozenTrainer(vectors, examples, config.training.class_weights, device=device)
-            drain(trainer.train())
-            self.fine_tuned_ = factory.fine_tuned_model(trainer.whole_model())
-            return
-        items = task.preprocess(examples, factory.rows)
-        recipe = FineTuningRecipe(task, items, config, new_model=factory.new_model)
-        drain(Trainer(recipe, seed=self.seed, device=device).train())
-        self.fine_tuned_ = factory.fine_tuned_model(recipe.model.eval())
+        trainer = new_trainer(factory, examples, config, seed=self.seed, device=choose_device(self.device))
+        drain(trainer.train())
+        self.fine_tuned_ = factory.fine_tuned_model(trainer.whole_model().eval())
 
     def _predictions(self, examples: Sequence[Example]) -> list[dict[str, Any]]:
         if not self.__sklearn_is_fitted__():

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,18 +19,6 @@ from regard.training.events import LayersScheduled
 
 LAYER = re.compile(r"encoder\.(?:encoder|decoder)\.(?:layers|forwards|backwards)\.(\d+)\.")
 EMBEDDING = "encoder.embedding."
-
-
-@dataclass(frozen=True)
-class LayerStart:
-    """The first step, from 1, at which a layer is trained (None if it never is), and its peak learning rate.
-
-    `layer` is 0 for the embeddings and None for the task head.
-    """
-
-    layer: int | None
-    step: int | None
-    learning_rate: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,25 +32,57 @@ class LayerSchedule:
     unfreeze: float = 0.0
 
     def configure(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        if self.decay < 1:
-            apply_layerwise_lr_decay(optimizers, self.levels, self.decay)
+        """Split the parameter groups by level, each with its share of the learning rate."""
+        for optimizer in optimizers if self.decay < 1 else ():
+            groups: list[dict[str, Any]] = []
+            for group in optimizer.param_groups:
+                for level in sorted({self.levels[parameter] for parameter in group["params"]}):
+                    parameters = [parameter for parameter in group["params"] if self.levels[parameter] == level]
+                    groups.append({**group, "params": parameters, "share": self.decay**level})
+            optimizer.param_groups = groups
 
     def start_step(self, progress: float) -> None:
+        """Unfreeze the levels that have started."""
         if self.unfreeze:
-            unfreeze_layers(self.levels, progress, self.unfreeze)
+            lowest = self._lowest_started(progress)
+            for parameter, level in self.levels.items():
+                parameter.requires_grad_(level <= lowest)
 
     def event(
         self, optimizers: Iterable[torch.optim.Optimizer], *, learning_rate: float, steps: int
     ) -> LayersScheduled:
-        starts = layer_starts(
-            optimizers,
-            self.levels,
-            depth=self.depth,
-            learning_rate=learning_rate,
-            unfreeze=self.unfreeze,
-            steps=steps,
-        )
-        return LayersScheduled(steps=steps, layers=[asdict(start) for start in starts])
+        """The first step, from 1, at which each layer is trained (None if it never is), and its peak learning rate.
+
+        From the top layer down: `layer` is None for the task head and 0 for the embeddings.
+        """
+        factors = {
+            self.levels[parameter]: float(group.get("share", 1.0))
+            for optimizer in optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        first_steps: dict[int, int] = {}
+        for step in range(steps):
+            for level in range(len(first_steps), self._lowest_started(step / steps) + 1):
+                first_steps[level] = step + 1
+            if len(first_steps) > self._highest:
+                break
+        layers: list[dict[str, Any]] = [
+            {
+                "layer": self.depth + 1 - level if level else None,
+                "step": first_steps.get(level),
+                "learning_rate": learning_rate * factor,
+            }
+            for level, factor in sorted(factors.items())
+        ]
+        return LayersScheduled(steps=steps, layers=layers)
+
+    @cached_property
+    def _highest(self) -> int:
+        return max(self.levels.values(), default=0)
+
+    def _lowest_started(self, progress: float) -> int:
+        return self._highest if progress >= self.unfreeze else int(progress / self.unfreeze * self._highest)
 
 
 def parameter_levels(model: nn.Module, depth: int) -> dict[nn.Parameter, int]:
@@ -72,57 +93,3 @@ def parameter_levels(model: nn.Module, depth: int) -> dict[nn.Parameter, int]:
             layer = LAYER.match(name)
             levels[parameter] = depth - int(layer[1]) if layer else depth + 1 if name.startswith(EMBEDDING) else 0
     return levels
-
-
-def apply_layerwise_lr_decay(
-    optimizers: Iterable[torch.optim.Optimizer], levels: Mapping[nn.Parameter, int], decay: float
-) -> None:
-    """Split the parameter groups by level; the learning rate of a level is `decay` times that of the level above it."""
-    for optimizer in optimizers:
-        groups: list[dict[str, Any]] = []
-        for group in optimizer.param_groups:
-            for level in sorted({levels[parameter] for parameter in group["params"]}):
-                parameters = [parameter for parameter in group["params"] if levels[parameter] == level]
-                groups.append({**group, "params": parameters, "share": decay**level})
-        optimizer.param_groups = groups
-
-
-def unfreeze_layers(levels: Mapping[nn.Parameter, int], progress: float, unfreeze: float) -> None:
-    """Unfreeze the levels that have started; they start evenly spaced over the first part `unfreeze` of the run."""
-    lowest = _lowest_started(max(levels.values(), default=0), progress, unfreeze)
-    for parameter, level in levels.items():
-        parameter.requires_grad_(level <= lowest)
-
-
-def layer_starts(
-    optimizers: Iterable[torch.optim.Optimizer],
-    levels: Mapping[nn.Parameter, int],
-    *,
-    depth: int,
-    learning_rate: float,
-    unfreeze: float,
-    steps: int,
-) -> list[LayerStart]:
-    """The schedule that `unfreeze_layers` and the optimizers' groups follow, from the top layer down."""
-    highest = max(levels.values(), default=0)
-    factors = {
-        levels[parameter]: float(group.get("share", 1.0))
-        for optimizer in optimizers
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-    }
-    first_steps: dict[int, int] = {}
-    for step in range(steps):
-        lowest = _lowest_started(highest, step / steps, unfreeze)
-        for level in range(len(first_steps), lowest + 1):
-            first_steps[level] = step + 1
-        if lowest == highest:
-            break
-    return [
-        LayerStart(depth + 1 - level if level else None, first_steps.get(level), learning_rate * factor)
-        for level, factor in sorted(factors.items())
-    ]
-
-
-def _lowest_started(highest: int, progress: float, unfreeze: float) -> int:
-    return highest if progress >= unfreeze else int(progress / unfreeze * highest)

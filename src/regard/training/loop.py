@@ -25,17 +25,6 @@ from regard.training.distributed.shards import is_sharded, local_part, total_nor
 from regard.training.optimizer import set_learning_rate
 
 Inputs = Mapping[str, Tensor]
-RunProgress = Callable[[int], float]  # the progress of a run, 0 to 1, before a step
-
-
-@dataclass(frozen=True)
-class StepProgress:
-    """The progress of a run of `steps` steps."""
-
-    steps: int
-
-    def __call__(self, step: int) -> float:
-        return step / self.steps
 
 
 class Stopwatch:
@@ -53,17 +42,6 @@ class Stopwatch:
 
     def pause(self) -> None:
         self._before, self._started = self.elapsed, 0.0
-
-
-@dataclass(frozen=True)
-class TimeProgress:
-    """The progress of a run of `seconds` seconds."""
-
-    seconds: float
-    stopwatch: Stopwatch
-
-    def __call__(self, step: int) -> float:
-        return min(self.stopwatch.elapsed / self.seconds, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,19 +87,19 @@ def train(
     batches: Iterable[Sequence[Inputs]],
     optimizers: Sequence[torch.optim.Optimizer],
     *,
-    progress: RunProgress,
+    progress: Callable[[int], float],
     learning_rate: Callable[[float], float],
     max_grad_norm: float = 1.0,
     autocast: torch.dtype | None = None,
     perturbation: AdversarialPerturbation | None = None,
     first: int = 0,
 ) -> Generator[Step, None, None]:
-    """Train until `progress` reaches 1. A batch is a sequence of micro-batches whose gradients are accumulated.
+    """Train until `progress`, that of the run before a step, reaches 1.
 
-    `learning_rate` maps progress to the rate, and `first` is the number of the first step. With a `perturbation` each
-    micro-batch is trained on twice, unperturbed and perturbed, while its weight is trained; the reported losses are the
-    unperturbed ones. A yielded
-    step is complete, so a caller that stops iterating stops between two steps.
+    A batch is a sequence of micro-batches whose gradients are accumulated. `learning_rate` maps progress to the rate,
+    and `first` is the number of the first step. With a `perturbation` each micro-batch is trained on twice, unperturbed
+    and perturbed, while its weight is trained; the reported losses are the unperturbed ones. A yielded step is
+    complete, so a caller that stops iterating stops between two steps.
     """
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     device = parameters[0].device.type

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.training.events import Events
 from regard.training.layer_schedule import LayerSchedule
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Scores = Mapping[str, Any]
 Evaluation = Generator[tuple[int, int], None, Scores]  # yields how many of how many examples are done; 0 if unknown
-Capability = Literal["processes", "gradient accumulation", "epochs", "gradient checkpointing", "compile"]
+Capability = Literal["processes", "gradient accumulation", "epochs"]
 LOWER_RATE = "Lower training.learning_rate, or use a longer warmup, in another --output if this one has a checkpoint"
 
 
@@ -124,7 +124,7 @@ class Recipe(ABC):
 
     def inputs(self, part: Any, device: torch.device) -> dict[str, Any]:
         """The objective's arguments for a part of a batch."""
-        return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in part.items()}
+        return {name: value.to(device) if hasattr(value, "to") else value for name, value in part.items()}
 
     @abstractmethod
     def evaluate(self, model: nn.Module, *, final: bool) -> Evaluation:

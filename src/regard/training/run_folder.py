@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from regard.checkpoints.files import refuse_foreign_files, verify
 from regard.errors import InputError, RegardError
@@ -29,20 +29,23 @@ from regard.files.durable_folder import (
     FolderRecord,
     any_files,
     describe_changes,
-    foreign_entries,
     lock_folder,
     refuse_foreign_content,
     remove_files,
 )
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.render.result import Result
-from regard.settings import SettingsFile, check_saved_settings
+from regard.settings import check_saved_settings
 from regard.training.events import EventLog, Events, Finished
 from regard.training.tensorboard import TensorBoardLog
+
+if TYPE_CHECKING:
+    from regard.training.recipe import TrainingRun
 
 CONFIG, RUN, EVENTS, REPORT = "config.toml", "run.json", "events.jsonl", "report.json"
 BEGINNING = (LOCK, CONFIG, RUN, EVENTS)  # the files that a run writes before its first step
 MODEL = "config.json"
+HOLDS_MODEL = "{} holds a model, which this run would write over; choose another --output"
 # The files of a finished run beside its weights. A folder that holds one of them is refused.
 OUTPUTS = (
     MODEL,
@@ -67,6 +70,17 @@ def saved_config(output: str | os.PathLike[str], *, resume: bool) -> Path | None
         return None
     check_saved_settings(path)
     return path
+
+
+def read_record(path: Path, kind: str, *, beside: Collection[str] = ()) -> FolderRecord | None:
+    """The manifest of a run; InputError if the folder holds something else. `beside` are subfolders of other runs."""
+    finish_save(path)
+    manifest = FolderRecord.read(path, kind=kind)
+    if manifest is None and (path / MODEL).exists():
+        raise InputError(HOLDS_MODEL.format(path))
+    if manifest is None:
+        refuse_foreign_content(path, except_for=[name for name in beside if (path / name / RUN).is_file()])
+    return manifest
 
 
 def create_folder(path: Path) -> bool:
@@ -138,30 +152,19 @@ def log_events(events: Events[R], path: Path, *, tensorboard: TensorBoardLog | N
 
 
 class RunFolder:
-    """`run` is what, beside the settings, must be the same when a run is resumed; `work` names the work folder.
+    """The folder of a job; `beside` are subfolders with runs of their own.
 
-    `work_files` are the manifest's entries for that folder, relative to it; a finished run removes them. They exist
-    when there is something to resume; `prepared_files` exist before that.
+    The manifest has the entries of the work folder, which a finished run removes.
     """
 
     created = False  # whether `open` created the folder
 
-    def __init__(
-        self,
-        path: Path,
-        config: SettingsFile,
-        run: Mapping[str, Any],
-        *,
-        work: str,
-        work_files: Sequence[str] = (),
-        prepared_files: Sequence[str] = (),
-        kind: str = "training run",
-    ) -> None:
-        self.path, self.config, self.work = path, config, path / work
-        self.run = json.loads(json.dumps(run))
-        self.prepared = tuple(f"{work}/{name}" for name in prepared_files)
-        entries = tuple(f"{work}/{name}" for name in work_files)
-        self.manifest = FolderRecord(kind, BEGINNING, (*self.prepared, *entries))
+    def __init__(self, job: TrainingRun, path: Path, *, beside: Collection[str] = ()) -> None:
+        self.path, self.config, self.work, self.beside = path, job.config, path / job.work, beside
+        self.run = json.loads(json.dumps(job.identity()))
+        self.prepared = tuple(f"{job.work}/{name}" for name in job.prepared_files())
+        work = (*self.prepared, *(f"{job.work}/{name}" for name in job.work_files()))
+        self.manifest = FolderRecord(f"{job.kind} run", (*BEGINNING, *(f"{name}/" for name in beside)), work)
 
     def finished(self) -> dict[str, Any] | None:
         """The report of the same run, if it is finished."""
@@ -171,13 +174,12 @@ class RunFolder:
         self._remove_work()  # left by a process that was killed while removing it
         return read_json(self.path / REPORT)
 
-    def open(self, *, resume: bool, beside: Collection[str] = ()) -> None:
+    def open(self, *, resume: bool) -> None:
         """Refuse a folder that belongs to something else or cannot be written, before any work.
 
-        With `resume` an unfinished run continues; a new or empty folder is fine too. `beside` are subfolders with runs
-        of their own.
+        With `resume` an unfinished run continues; a new or empty folder is fine too.
         """
-        state = self._state(beside=beside)
+        state = self._state()
         if state == "unfinished" and not resume:
             raise InputError(
                 f"{self.path} holds an unfinished run: continue it with --resume, or choose another --output"
@@ -194,19 +196,18 @@ class RunFolder:
                 "--output"
             )
         if state == "finished":
-            raise InputError(f"{self.path} holds a model, which this run would write over; choose another --output")
+            raise InputError(HOLDS_MODEL.format(self.path))
         refuse_foreign_files(self.path, dict.fromkeys(OUTPUTS))
         if self.work.is_symlink() or (self.work.exists() and not self.work.is_dir()):
             raise InputError(f"{self.work} is in the way: expected a folder or nothing; move it")
         self.created = create_folder(self.path)
 
-    def claim(self, *entries: str) -> None:
-        """Write the manifest, with additional entries."""
+    def claim(self) -> None:
+        """Write the manifest."""
         before = FolderRecord.read(self.path, kind=self.manifest.kind)
-        files, work = (*self.manifest.files, *entries), self.manifest.work
         if before is not None:  # with the entries of other settings
-            files, work = (*before.files, *files), (*before.work, *work)
-        self.manifest = replace(self.manifest, files=tuple(dict.fromkeys(files)), work=tuple(dict.fromkeys(work)))
+            files, work = (*before.files, *self.manifest.files), (*before.work, *self.manifest.work)
+            self.manifest = replace(self.manifest, files=tuple(dict.fromkeys(files)), work=tuple(dict.fromkeys(work)))
         self.manifest.write(self.path)
 
     @contextmanager
@@ -234,34 +235,24 @@ class RunFolder:
         manifest = FolderRecord.read(self.path, kind=self.manifest.kind) or self.manifest
         return any_files(self.path, {*manifest.files, *manifest.work} - {*BEGINNING, *self.prepared})
 
-    def _state(self, *, beside: Collection[str] = ()) -> State:
+    def _state(self) -> State:
         """The state of the run in the folder; InputError if the folder holds something else."""
-        finish_save(self.path)
-        manifest = FolderRecord.read(self.path, kind=self.manifest.kind)
-        if manifest is not None:
-            if manifest.finished:
-                return "finished"
-            return "unfinished" if (self.path / RUN).is_file() and self.is_begun() else "new"
-        if not foreign_entries(self.path):
-            return "new"
-        if (self.path / MODEL).exists():
-            raise InputError(f"{self.path} holds a model, which this run would write over; choose another --output")
-        refuse_foreign_content(self.path, except_for=[name for name in beside if (self.path / name / RUN).is_file()])
-        return "new"
+        manifest = read_record(self.path, self.manifest.kind, beside=self.beside)
+        if manifest is not None and manifest.finished:
+            return "finished"
+        begun = manifest is not None and (self.path / RUN).is_file() and self.is_begun()
+        return "unfinished" if begun else "new"
 
     def _differences(self) -> list[str]:
         found = []
         if path := saved_config(self.path, resume=True):
             found += type(self.config).load(path).differences(self.config)
         if (self.path / RUN).is_file():
-            found += describe_changes(self._record(), self.run)
+            try:
+                found += describe_changes(read_checked_json(self.path / RUN), self.run)
+            except InputError as error:
+                raise InputError(f"{error}; put a copy of it back, or start again in another --output") from None
         return found
-
-    def _record(self) -> dict[str, Any]:
-        try:
-            return read_checked_json(self.path / RUN)
-        except InputError as error:
-            raise InputError(f"{error}; put a copy of it back, or start again in another --output") from None
 
     def _remove_work(self) -> None:
         """Delete the work folder of a finished run; only then the manifest stops listing it."""

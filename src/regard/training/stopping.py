@@ -1,12 +1,21 @@
-"""Ctrl-C and SIGTERM in a long job: the first requests a stop between two steps, the second stops at once."""
+"""What ends a long job early: Ctrl-C and SIGTERM, or functions that its caller gives, which see every event.
+
+The first signal requests a stop between two steps, the second stops at once.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+import numpy as np
+
+from regard.events import Event
+
+Callback = Callable[[Event], object]
 
 
 class Stop:
@@ -55,3 +64,20 @@ def stopping() -> Iterator[Stop]:
     finally:
         for number, handler in stop._handlers.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+class Callbacks:
+    """Calls each function with every event. One that returns True ends the training after the current epoch.
+
+    The best epoch so far is kept, as with early stopping. An exception of a function ends the run at once.
+    """
+
+    def __init__(self, functions: Iterable[Callback] = ()) -> None:
+        self.functions = tuple(functions)
+        self.stop = False
+
+    def on_event(self, event: Event) -> Event:
+        for function in self.functions:
+            returned = function(event)
+            self.stop = self.stop or (isinstance(returned, bool | np.bool_) and bool(returned))
+        return event

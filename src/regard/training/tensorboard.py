@@ -35,14 +35,6 @@ class TensorBoardLog:
         except OSError as error:
             raise InputError(f"--tensorboard {folder}: cannot be written: {error.strerror}; choose another") from None
 
-    @classmethod
-    def open(cls, folder: str | os.PathLike[str] | None) -> TensorBoardLog | None:
-        """The log in a folder; None without one."""
-        return None if folder is None else cls(folder)
-
-    def subfolder(self, name: str) -> TensorBoardLog:
-        return TensorBoardLog(self.folder / name)
-
     def add(self, event: Event) -> None:
         if not isinstance(event, TrainingEvent):
             return

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from regard.data.prefetch import prefetch
 from regard.device import autocast_dtype, synchronize
 from regard.errors import InputError, RegardError
 from regard.events import Note
 from regard.nn.layer import layers_of
-from regard.training.callbacks import Callbacks
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint, capture, copy_rows, restore
-from regard.training.distributed.parallel import ShardedModel, blank_copy, choose_parallel, replicate
+from regard.training.distributed.parallel import ShardedModel, blank_copy, choose_parallel
 from regard.training.distributed.shards import local_part
 from regard.training.distributed.world import World
 from regard.training.events import (
@@ -39,20 +39,12 @@ from regard.training.events import (
     Resumed,
     StepFinished,
 )
-from regard.training.loop import (
-    Step,
-    StepProgress,
-    Stopwatch,
-    TimeProgress,
-    derive_seed,
-    enable_gradient_checkpointing,
-    train,
-)
+from regard.training.loop import Step, Stopwatch, derive_seed, enable_gradient_checkpointing, train
 from regard.training.optimizer import build_optimizers
 from regard.training.recipe import Capability, Recipe, Scores, Share, TrainingOutcome
 from regard.training.settings import learning_rate_factor, parse_budget, parse_interval
 from regard.training.speed import Speed, peak_flops, seconds_per_step
-from regard.training.stopping import Stop, stopping
+from regard.training.stopping import Callbacks, Stop, stopping
 
 LOG_EVERY = 1.0  # seconds
 COMPILING_STEPS = 3  # a CUDA graph is recorded in the second step and used in the third
@@ -125,7 +117,7 @@ class Trainer:
         self.model = model if blank is not None else model.to(device)
         if recipe.run.gradient_checkpointing:
             enable_gradient_checkpointing(model)
-        self.objective = recipe.objective(self.model, device)
+        self.objective: nn.Module = recipe.objective(self.model, device)
         self.compiled = recipe.compiles(device)
         if self.compiled:
             self._compile()
@@ -138,7 +130,7 @@ class Trainer:
         if blank is None and world.size > 1:
             # Layers that are still frozen get no gradient.
             unused = self.layer_schedule is not None and self.layer_schedule.unfreeze > 0
-            self.objective = replicate(self.objective, find_unused_parameters=unused)
+            self.objective = DistributedDataParallel(self.objective, find_unused_parameters=unused)
         self.optimizers = build_optimizers(
             self.model,
             name=training.optimizer,
@@ -277,11 +269,11 @@ class Trainer:
     def _progress(self, step: int) -> float:
         """The progress of the run before a step, the same in all processes."""
         if self.training_seconds is not None:
-            progress: StepProgress | TimeProgress = TimeProgress(self.training_seconds, self.stopwatch)
+            progress = min(self.stopwatch.elapsed / self.training_seconds, 1.0)
         else:
             assert self.steps is not None
-            progress = StepProgress(self.steps)
-        return self.world.broadcast(progress(step))[0]
+            progress = step / self.steps
+        return self.world.broadcast(progress)[0]
 
     def _batches(self, first: int) -> Iterator[list[dict[str, Any]]]:
         """The inputs of this process's parts of each batch. All randomness follows from the seed and the step."""
@@ -523,21 +515,16 @@ class Trainer:
 
 def refuse_capabilities(recipe: Recipe, *, processes: int) -> None:
     """InputError if the settings ask for something that the recipe refuses, with its reason."""
-    training, run = recipe.training, recipe.run
-    asked: dict[Capability, tuple[bool, str]] = {
-        "processes": (processes > 1, f"{processes} processes; run it without torchrun"),
-        "gradient accumulation": (
-            training.gradient_accumulation_steps > 1,
-            "training.gradient_accumulation_steps; leave it at 1",
-        ),
-        "epochs": (not (training.budget or training.max_steps), "a number of epochs; set max_steps or a budget"),
-        "gradient checkpointing": (run.gradient_checkpointing, "run.gradient_checkpointing; leave it out"),
-        "compile": (run.compile == "on", "run.compile=on; leave it out"),
+    training = recipe.training
+    accumulates, endless = training.gradient_accumulation_steps > 1, training.budget or training.max_steps
+    asked: dict[Capability, tuple[bool, str, str]] = {
+        "processes": (processes > 1, f"{processes} processes", "run it without torchrun"),
+        "gradient accumulation": (accumulates, "training.gradient_accumulation_steps", "leave it at 1"),
+        "epochs": (not endless, "a number of epochs", "set max_steps or a budget"),
     }
     for capability, reason in recipe.refuses.items():
-        is_asked, setting = asked[capability]
+        is_asked, what, hint = asked[capability]
         if is_asked:
-            what, _, hint = setting.partition("; ")
             raise InputError(f"{what} cannot be used here: {reason}; {hint}")
 
 

@@ -58,26 +58,19 @@ def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None,
 
     # The budget replaces the one of the file, but not one of --set.
     budget = [] if request.budget is None else [f"schedule.budget={request.budget}", "schedule.max_steps=0"]
-    saved = request.saved_config()
-    config = PretrainingConfig.read(
-        request.config or saved,
-        family=request.family,
-        overrides=[*budget, *request.settings],
-    )
+    overrides = [*budget, *request.settings]
+    config = PretrainingConfig.read(request.config_file(), family=request.family, overrides=overrides)
     device = choose_device(request.device)
     if device.type == "cpu" and "WORLD_SIZE" not in os.environ:
         config = yield from _fit(config, request)
     result = yield from pretrain(
         config,
         request.corpus,
-        request.output,
         held_out=request.heldout,
         start=request.start,
-        resume=request.resumes,
-        tensorboard=request.tensorboard,
         verify=request.verify,
         cache_bytes=parse_size(request.cache_size),
-        device=device,
+        **request.run_options() | {"device": device},
     )
     result._quiet = is_secondary()
     return result

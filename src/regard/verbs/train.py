@@ -95,11 +95,19 @@ class RunRequest(Request):
         """Whether the run in the folder is continued: also if `torchrun` starts its processes again after a failure."""
         return self.resume or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
-    def saved_config(self) -> Path | None:
-        """The settings of the run that is resumed, unless others are given."""
+    def config_file(self) -> Path | None:
+        """The settings that are given, or those of the run that is resumed."""
         from regard.training.run_folder import saved_config
 
-        return saved_config(self.output, resume=self.resumes) if self.config is None else None
+        return self.config or saved_config(self.output, resume=self.resumes)
+
+    def run_options(self) -> dict[str, Any]:
+        return {
+            "output": self.output,
+            "resume": self.resumes,
+            "tensorboard": self.tensorboard,
+            "device": self.device,
+        }
 
 
 def _source(value: object) -> object:
@@ -141,7 +149,6 @@ class FineTuningRequest(RunRequest, TableRequest):
         """The settings of the run; `overrides` come before those of the request."""
         from regard.training.recipes.finetuning.config import FineTuningConfig
 
-        saved = self.saved_config()
         options = {
             "run.num_seeds": self.seeds,
             "training.num_epochs": self.epochs,
@@ -151,18 +158,11 @@ class FineTuningRequest(RunRequest, TableRequest):
             "training.class_weights": self.class_weights,
         }
         overrides = [*assignments(options), *overrides, *self.settings]
-        return FineTuningConfig.load(self.config or saved, overrides=overrides, defaults=defaults)
+        return FineTuningConfig.load(self.config_file(), overrides=overrides, defaults=defaults)
 
     def run_options(self) -> dict[str, Any]:
-        return {
-            "output": self.output,
-            "table": table_options(self),
-            "split": self.split,
-            "limit": self.limit,
-            "resume": self.resumes,
-            "tensorboard": self.tensorboard,
-            "device": self.device,
-        }
+        more = {"table": table_options(self), "split": self.split, "limit": self.limit}
+        return super().run_options() | more
 
 
 class TrainRequest(FineTuningRequest):

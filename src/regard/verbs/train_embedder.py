@@ -10,7 +10,7 @@ from regard.errors import InputError
 from regard.events import Event
 from regard.verbs.base import ModelName, Models, model_option, option, verb
 from regard.verbs.tables import TableRequest, table_options
-from regard.verbs.train import RunRequest, Settings, settings_option
+from regard.verbs.train import RunRequest, Settings, assignments, settings_option
 
 if TYPE_CHECKING:
     from regard.training.recipes.embedding.config import EmbeddingConfig
@@ -70,11 +70,8 @@ def train_embedder(request: TrainEmbedderRequest, models: Models) -> Generator[E
             None if request.dev is None else read_text_rows(request.dev, table),
             model=request.model,
             teacher=request.teacher,
-            output=request.output,
             config=config,
-            resume=request.resume,
-            tensorboard=request.tensorboard,
-            device=request.device,
+            **request.run_options(),
         )
     )
 
@@ -87,6 +84,4 @@ def _load_config(request: TrainEmbedderRequest) -> EmbeddingConfig:
         "objective.temperature": request.temperature,
         "objective.matryoshka": request.matryoshka,
     }
-    overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
-    saved = request.saved_config()
-    return EmbeddingConfig.load(request.config or saved, overrides=[*overrides, *request.settings])
+    return EmbeddingConfig.load(request.config_file(), overrides=[*assignments(given), *request.settings])

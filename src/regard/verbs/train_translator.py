@@ -87,11 +87,8 @@ def train_translator(request: TrainTranslatorRequest, models: Models) -> Generat
         train,
         dev,
         test=test,
-        output=request.output,
         config=config,
-        resume=request.resume,
-        tensorboard=request.tensorboard,
-        device=request.device,
+        **request.run_options(),
     )
     result._quiet = is_secondary()
     return result
@@ -105,8 +102,7 @@ def _load_config(request: TrainTranslatorRequest) -> TranslationConfig:
     options: dict[str, object] = {f"model.{key}": value for key, value in given.items()}
     options["training.num_epochs"] = request.epochs
     options["training.early_stopping_patience"] = request.early_stopping_patience
-    saved = request.saved_config()
-    config = TranslationConfig.read(request.config or saved, overrides=[*assignments(options), *request.settings])
+    config = TranslationConfig.read(request.config_file(), overrides=[*assignments(options), *request.settings])
     for name in ("score", "recipe"):  # options that have no effect on other models
         if given[name] is not None and not translation_families()[config.model.family].can("recurrent"):
             raise InputError(

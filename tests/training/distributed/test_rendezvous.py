@@ -10,7 +10,7 @@ import pytest
 from torch.distributed import HashStore
 
 from regard.errors import RegardError
-from regard.training.distributed.rendezvous import agree_on_prefix
+from regard.training.distributed.world import agree_on_prefix
 
 LONG, SHORT = timedelta(seconds=60), timedelta(seconds=0.3)
 

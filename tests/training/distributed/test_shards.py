@@ -15,8 +15,15 @@ import torch
 from regard.errors import InputError
 from regard.files.json_files import json_bytes
 from regard.training.checkpoint import Checkpoints
-from regard.training.distributed.shards import first_rows, is_sharded, local_part, local_rows
-from regard.training.distributed.stored_tensors import StoredTensor, read_rows, read_stored
+from regard.training.distributed.shards import (
+    StoredTensor,
+    first_rows,
+    is_sharded,
+    local_part,
+    local_rows,
+    read_rows,
+    read_stored,
+)
 from tests.training.distributed.test_world import free_port
 
 PROGRAM = """

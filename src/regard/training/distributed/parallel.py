@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import InputError
 from regard.nn.layer import layers_of
@@ -65,11 +64,6 @@ def device_memory(device: torch.device) -> int:
     except (AttributeError, ValueError, OSError):  # unknown on this system: then it is no reason for FSDP
         return 1 << 62
     return total // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-
-
-def replicate(module: nn.Module, *, find_unused_parameters: bool = False) -> nn.Module:
-    """The module with DDP: after the backward pass, all processes have the mean of their gradients."""
-    return DistributedDataParallel(module, find_unused_parameters=find_unused_parameters)
 
 
 class ShardedModel:

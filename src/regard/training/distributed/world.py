@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,13 +15,15 @@ from typing import Any
 import torch
 import torch.distributed as distributed
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from regard.errors import RegardError
-from regard.training.distributed.rendezvous import open_store
 
 TIMEOUT = timedelta(minutes=10)  # of a step: a process that hangs ends the run after that
 PATIENCE = timedelta(days=1)  # the main process may prepare text or evaluate for hours while the others wait
 SHUTDOWN_DELAY = 0.1  # seconds
+POLL = 0.02  # seconds
 # Parts of the messages with which gloo and NCCL report a process that ended or hangs.
 LOST = ("gloo", "closed by peer", "connection reset", "nccl", "timed out", "timeout", "socket", "broken pipe")
 
@@ -62,19 +65,18 @@ class World:
 
     def mean(self, *values: float) -> tuple[float, ...]:
         """The mean of each value over all processes."""
-        if self.size == 1:
-            return values
-        tensor = torch.tensor(values, dtype=torch.float64)
-        distributed.all_reduce(tensor, group=self.group)
-        return tuple((tensor / self.size).tolist())
+        return tuple(total / self.size for total in self._reduce(values, "SUM"))
 
     def max(self, value: float) -> float:
         """The largest value over all processes."""
+        return self._reduce((value,), "MAX")[0]
+
+    def _reduce(self, values: tuple[float, ...], operation: str) -> tuple[float, ...]:
         if self.size == 1:
-            return value
-        tensor = torch.tensor([value], dtype=torch.float64)
-        distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX, group=self.group)
-        return float(tensor.item())
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64)
+        distributed.all_reduce(tensor, op=getattr(distributed.ReduceOp, operation), group=self.group)
+        return tuple(tensor.tolist())
 
     def broadcast_json(self, value: Any) -> Any:
         """The main process's value in all processes, as JSON; they wait for it as long as it takes."""
@@ -153,6 +155,49 @@ def join_world() -> Iterator[World]:
             # PyTorch's threads need the interpreter to release the last tensors; joining them holds it.
             time.sleep(SHUTDOWN_DELAY)
             distributed.destroy_process_group()
+
+
+def open_store(timeout: timedelta) -> tuple[Any, int, int]:
+    """The key-value store through which the processes find one another, the rank of this one and their number."""
+    store, rank, size = next(rendezvous("env://", timeout=timeout))
+    store.set_timeout(timeout)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        store = PrefixStore(agree_on_prefix(store, rank, size, timeout), store)
+    return store, rank, size
+
+
+def agree_on_prefix(store: Any, rank: int, size: int, timeout: timedelta) -> str:
+    """A prefix for keys that no earlier attempt used, the same in all processes.
+
+    `torchrun` keeps one store for all attempts, so after a restart it still holds the addresses of ended processes, and
+    torch would connect to those. Each process therefore writes a random number, and the main process repeats the
+    numbers it finds, with the prefix, until every process has seen its own among them.
+    """
+    number = secrets.token_hex(8)
+    prefix: str = f"regard-{secrets.token_hex(8)}"
+    deadline = time.monotonic() + timeout.total_seconds()
+    store.set(f"regard-join-{rank}", number)
+    written: list[str] | None = None
+    while True:
+        if rank == 0:
+            names = [f"regard-join-{each}" for each in range(size)]
+            found = [store.get(name).decode() if store.check([name]) else "" for name in names]
+            if found != written:
+                store.set("regard-prefix", json.dumps([prefix, found]))
+                written = found
+            if store.check([f"{prefix}-seen-{each}" for each in range(1, size)] or ["regard-prefix"]):
+                return prefix
+        elif store.check(["regard-prefix"]):
+            prefix, found = json.loads(store.get("regard-prefix"))
+            if len(found) == size and found[rank] == number:
+                store.set(f"{prefix}-seen-{rank}", "")
+                return prefix
+        if time.monotonic() > deadline:
+            raise RegardError(
+                f"process {rank} of {size} does not find the others within {timeout.total_seconds() / 60:.0f} minutes; "
+                "check that all machines were started with the same --nnodes, --rdzv-id and --rdzv-endpoint"
+            )
+        time.sleep(POLL)
 
 
 def num_processes() -> int:

@@ -238,7 +238,8 @@ def casing(tokenizer: Tokenizer, texts: Sequence[str]) -> DoctorFinding:
     capitals = [token for token in tokenizer.vocabulary if token.isascii() and token.isalpha() and token.istitle()]
     capitals = [token for token in capitals if len(token) > 1]
     if len(capitals) >= max(ENOUGH, CAPITAL * len(tokenizer.vocabulary)):
-        folded = sum(_is_lowercased(tokenizer, capitals[:WORDS]))
+        cased, lowercased = _cased_and_lowercased(tokenizer, capitals[:WORDS])
+        folded = sum(a == b for a, b in zip(cased, lowercased, strict=True))
         if folded > HURT * len(capitals[:WORDS]):
             evidence = (
                 f"the tokenizer lowercases texts, and {len(capitals):,} of {len(tokenizer.vocabulary):,} tokens of its "
@@ -334,11 +335,6 @@ def _finding(evidence: str, share: float, warning: float, error: float) -> Docto
         else "increase the sequence length with --set training.max_length=N, up to the maximum of the model"
     )
     return DoctorFinding("labels truncated away", status, evidence, remedy)
-
-
-def _is_lowercased(tokenizer: Tokenizer, words: Sequence[str]) -> list[bool]:
-    cased, lowercased = _cased_and_lowercased(tokenizer, words)
-    return [a == b for a, b in zip(cased, lowercased, strict=True)]
 
 
 def _is_worse(tokenizer: Tokenizer, words: Sequence[str]) -> list[bool]:

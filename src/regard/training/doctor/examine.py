@@ -111,30 +111,30 @@ def examine(
 
     `task` names the task of a pretrained model; the default is classify.
     """
-    encoder, tokenizer, fine_tuned = subject.encoder, subject.tokenizer, subject.fine_tuned
+    encoder, fine_tuned = subject.encoder, subject.fine_tuned
     name = subject.task(task)
-    device = next(encoder.parameters()).device
     images = isinstance(data.examples[0], ImageExample)
     if images is not can(encoder, "image"):
         reads, holds = ("text", "images") if images else ("images", "text")
         raise InputError(f"the model reads {reads}, and {data.path} holds {holds}; give it {reads}")
-    if tokenizer is None:
-        assert fine_tuned is not None
-        return _examine_images(fine_tuned, train, data, device)
-    columns = wrong_columns(_files(train, data), labels=fine_tuned.task.classes if fine_tuned else ())
-    findings = {columns.check: columns}
-    kind: Task[Any] | None = fine_tuned.task if fine_tuned else None
-    if kind is None and columns.status != "error":
-        kind = get_task(name).from_examples((train or data).examples)
-    positions = encoder.config.max_position_embeddings
-    length = fine_tuned.length if fine_tuned else min(get_task(name).max_length, positions)
-    rows = InputBuilder(tokenizer, family=encoder.config.family, max_length=length)
-    findings |= {finding.check: finding for finding in _model(subject, rows, data.examples)}
-    if columns.status != "error" and kind is not None:
-        findings |= {finding.check: finding for finding in _data(kind, train, data, rows)}
-        findings["constant predictions"] = _constant(fine_tuned, data.examples, device)
-    why = "the columns look wrong: correct them first"
-    return [findings.get(check) or skipped(check, why) for check in CHECKS]
+    if subject.tokenizer is None:
+        assert fine_tuned is not None and isinstance(fine_tuned.input_builder, ImageProcessor)
+        findings = _data_findings(fine_tuned.task, train, data, fine_tuned.input_builder)
+        findings += [_image_dropout(fine_tuned, data), _constant(fine_tuned, data.examples)]
+        checks: Sequence[str] = (*CHECKS, SIZES)
+        why = "images have no tokens, words or columns"
+    else:
+        positions = encoder.config.max_position_embeddings
+        length = fine_tuned.length if fine_tuned else min(get_task(name).max_length, positions)
+        rows = InputBuilder(subject.tokenizer, family=encoder.config.family, max_length=length)
+        columns = wrong_columns(_files(train, data), labels=fine_tuned.task.classes if fine_tuned else ())
+        findings = [columns, *_model(subject, rows, data.examples)]
+        if columns.status != "error":
+            kind = fine_tuned.task if fine_tuned else get_task(name).from_examples((train or data).examples)
+            findings += [*_data_findings(kind, train, data, rows), _constant(fine_tuned, data.examples)]
+        checks, why = CHECKS, "the columns look wrong: correct them first"
+    found = {finding.check: finding for finding in findings}
+    return [found.get(check) or skipped(check, why) for check in checks]
 
 
 def examine_data(
@@ -142,47 +142,32 @@ def examine_data(
 ) -> list[DoctorFinding]:
     """The checks that need no model; they take less than a second for thousands of examples."""
     if isinstance(rows, ImageProcessor):
-        return _image_data(train, dev, rows)
+        return _data_findings(task, train, dev, rows)
     columns = wrong_columns(_files(train, dev), labels=task.classes)
-    return [columns] if columns.status == "error" else [columns, *_data(task, train, dev, rows)]
+    return [columns] if columns.status == "error" else [columns, *_data_findings(task, train, dev, rows)]
 
 
-def _data(
-    task: Task[Any], train: ExampleSet[Any] | None, data: ExampleSet[Any], rows: InputBuilder
+def _data_findings(
+    task: Task[Any], train: ExampleSet[Any] | None, data: ExampleSet[Any], rows: InputBuilder | ImageProcessor
 ) -> list[DoctorFinding]:
     trained_on = train or data
-    return [
-        casing(rows.tokenizer, texts_of(trained_on.examples)),
-        truncation(task, trained_on.examples, rows),
-        *_label_checks(train, data),
-    ]
-
-
-def _label_checks(train: ExampleSet[Any] | None, data: ExampleSet[Any]) -> list[DoctorFinding]:
-    return [
+    findings = [
         leakage(train, data) if train else skipped("train/dev leakage", "give the training data too, with --train"),
-        class_imbalance(train or data),
-        label_noise(train or data),
+        class_imbalance(trained_on),
+        label_noise(trained_on),
     ]
+    if isinstance(rows, ImageProcessor):
+        return [*findings, wrong_sizes(_files(train, data), rows)]
+    texts = texts_of(trained_on.examples)
+    return [casing(rows.tokenizer, texts), truncation(task, trained_on.examples, rows), *findings]
 
 
-def _image_data(train: ExampleSet[Any] | None, data: ExampleSet[Any], processor: ImageProcessor) -> list[DoctorFinding]:
-    return [*_label_checks(train, data), wrong_sizes(_files(train, data), processor)]
-
-
-def _examine_images(
-    fine_tuned: FineTunedModel, train: ExampleSet[Any] | None, data: ExampleSet[Any], device: torch.device
-) -> list[DoctorFinding]:
-    """One finding for each of the ten checks, of which many apply only to texts, and one for the image sizes."""
-    model, processor = fine_tuned.model, fine_tuned.input_builder
-    assert isinstance(processor, ImageProcessor)
-    inputs = model.collate(fine_tuned.task.preprocess(data.examples[:1], processor)).to(device)
+def _image_dropout(fine_tuned: FineTunedModel, data: ExampleSet[Any]) -> DoctorFinding:
+    model = fine_tuned.model
+    inputs = model.collate(fine_tuned.task.preprocess(data.examples[:1], fine_tuned.input_builder))
+    inputs = inputs.to(next(model.parameters()).device)
     with torch.no_grad():
-        dropout = dropout_between(model, model(inputs), model(inputs))
-    constant = _constant(fine_tuned, data.examples, device)
-    findings = {finding.check: finding for finding in (*_image_data(train, data, processor), dropout, constant)}
-    why = "images have no tokens, words or columns"
-    return [findings.get(check) or skipped(check, why) for check in (*CHECKS, SIZES)]
+        return dropout_between(model, model(inputs), model(inputs))
 
 
 def _model(subject: ExaminedModel, rows: InputBuilder, examples: Sequence[Example]) -> list[DoctorFinding]:
@@ -225,10 +210,10 @@ def _pairs(examples: Sequence[Example], rows: InputBuilder) -> tuple[bool, list[
     return False, rows.sequences(list(zip(texts, reversed(texts), strict=True)) or [("a", "a")])
 
 
-def _constant(fine_tuned: FineTunedModel | None, examples: Sequence[Example], device: torch.device) -> DoctorFinding:
+def _constant(fine_tuned: FineTunedModel | None, examples: Sequence[Example]) -> DoctorFinding:
     if fine_tuned is None:
         return skipped("constant predictions", "the model is not fine-tuned, so it makes no predictions")
-    sample = spaced(examples, SAMPLE)
+    sample, device = spaced(examples, SAMPLE), next(fine_tuned.model.parameters()).device
     return constant_predictions(sample, list(predict_stream(fine_tuned, sample, device=device)))
 
 

@@ -112,8 +112,8 @@ def test_packed_batches_hold_the_texts_of_their_owners(
     chosen = [first[row] for row in rows] + [second[row] for row in rows]
     size = sum(map(len, chosen))
     batch = pack([tokenized(first), tokenized(second)], np.array(rows), capacity=capacity, max_length=9)
-    inputs = {name: tensor.numpy() for name, tensor in batch.inputs.items()}
-    assert batch.tokens == size and len(inputs["ids"]) == max(size, capacity)
+    inputs = {name: tensor.numpy() for name, tensor in batch.items()}
+    assert inputs["lengths"].sum() == size and len(inputs["ids"]) == max(size, capacity)
     assert inputs["lengths"].tolist() == list(map(len, chosen))
     for number, text in enumerate(chosen):
         places = np.flatnonzero(inputs["owner"] == number)

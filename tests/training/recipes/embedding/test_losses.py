@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.training.recipes.embedding.losses import (
+from regard.training.recipes.embedding.objective import (
     cosent_loss,
     distillation_losses,
     matryoshka_loss,
     ranking_loss,
+    same_texts,
     similarity_loss,
 )
-from regard.training.recipes.embedding.objective import same_texts
 
 BATCH, SIZE = 7, 12
 

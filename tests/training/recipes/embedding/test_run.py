@@ -110,8 +110,8 @@ def test_the_start_model_is_kept_if_no_epoch_is_better(
 ) -> None:
     scores = iter([90.0, 80.0, 70.0, 60.0])
     monkeypatch.setattr(
-        "regard.training.recipes.embedding.recipe.DevScores.__call__",
-        lambda self: {"spearman": next(scores), "pearson": 0.0},
+        "regard.training.recipes.embedding.recipe.EmbeddingRecipe._scores",
+        lambda self, model, device: {"spearman": next(scores), "pearson": 0.0},
     )
     notes: list[str] = []
     report = run(

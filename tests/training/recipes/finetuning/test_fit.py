@@ -23,8 +23,7 @@ from regard.tasks.fine_tuned_model import predict
 from regard.tasks.task import TaskInput
 from regard.tasks.text_classification import TextClassification
 from regard.tasks.token_classification import TokenClassification
-from regard.training.events import Evaluated, StepFinished
-from regard.training.learning_curve import curve_lines, sparkline
+from regard.training.events import Evaluated, StepFinished, curve_lines, sparkline
 from regard.training.recipes.finetuning.config import FineTuningConfig
 from tests.training.recipes.finetuning.conftest import reviews
 

@@ -19,7 +19,7 @@ from regard.tasks.fine_tuned_model import load_fine_tuned, predict
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
-from regard.training.layer_schedule import LayerStart, layer_starts, parameter_levels, unfreeze_layers
+from regard.training.layer_schedule import LayerSchedule, parameter_levels
 from regard.training.loop import AdversarialPerturbation
 from regard.training.recipes.finetuning.config import FineTuningConfig
 from regard.training.recipes.finetuning.recipe import FineTuningRecipe
@@ -157,24 +157,20 @@ def test_a_run_may_be_too_short_for_all_levels() -> None:
     level = {parameter: number for number, parameter in enumerate(parameters)}
     optimizer = torch.optim.SGD([{"params": [p], "share": 0.5**n} for n, p in enumerate(parameters)], lr=1.0)
 
-    def found(unfreeze: float, steps: int) -> list[LayerStart]:
-        return layer_starts([optimizer], level, depth=2, learning_rate=0.8, unfreeze=unfreeze, steps=steps)
+    def found(unfreeze: float, steps: int) -> list[tuple[int | None, int | None, float]]:
+        event = LayerSchedule(level, 2, unfreeze=unfreeze).event([optimizer], learning_rate=0.8, steps=steps)
+        return [(start["layer"], start["step"], start["learning_rate"]) for start in event.layers]
 
-    assert found(1.0, 2) == [
-        LayerStart(None, 1, 0.8),
-        LayerStart(2, 2, 0.4),
-        LayerStart(1, None, 0.2),
-        LayerStart(0, None, 0.1),
-    ]
-    assert [turn.step for turn in found(0.5, 12)] == [1, 3, 5, 7]
-    assert [turn.step for turn in found(0.0, 12)] == [1, 1, 1, 1]
+    assert found(1.0, 2) == [(None, 1, 0.8), (2, 2, 0.4), (1, None, 0.2), (0, None, 0.1)]
+    assert [step for _, step, _ in found(0.5, 12)] == [1, 3, 5, 7]
+    assert [step for _, step, _ in found(0.0, 12)] == [1, 1, 1, 1]
 
 
 def test_levels_are_unfrozen_over_time() -> None:
     parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(3)]
     level = {parameter: number for number, parameter in enumerate(parameters)}
     for progress, expected in ((0.0, 1), (0.19, 1), (0.2, 2), (0.39, 2), (0.4, 3), (1.0, 3)):
-        unfreeze_layers(level, progress, 0.4)
+        LayerSchedule(level, 1, unfreeze=0.4).start_step(progress)
         assert [parameter.requires_grad for parameter in parameters] == [True] * expected + [False] * (3 - expected)
 
 

@@ -14,9 +14,8 @@ from regard.errors import InputError
 from regard.events import drain
 from regard.models import T5, Bert, Elmo, Gpt
 from regard.text import Tokenizer
-from regard.training.recipes.pretraining.build import new_model, pretrained_model
 from regard.training.recipes.pretraining.config import PretrainingConfig
-from regard.training.recipes.pretraining.dataset import open_dataset, prepare
+from regard.training.recipes.pretraining.corpus import open_dataset, prepare
 from regard.training.recipes.pretraining.micro_batches import MicroBatches
 from regard.training.recipes.pretraining.objectives import (
     BidirectionalLanguageModeling,
@@ -27,6 +26,7 @@ from regard.training.recipes.pretraining.objectives import (
     SpanDenoising,
     objective_class,
 )
+from regard.training.recipes.pretraining.recipe import new_model, pretrained_model
 from regard.training.recipes.pretraining.row_sampler import FOLLOWS, OTHER
 from tests.training.recipes.pretraining.runs import config
 

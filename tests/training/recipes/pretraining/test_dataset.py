@@ -16,7 +16,7 @@ from regard.events import Note, Progress, drain
 from regard.text import Tokenizer
 from regard.training.recipes.pretraining import corpus as module
 from regard.training.recipes.pretraining import objectives
-from regard.training.recipes.pretraining.dataset import open_dataset, prepare
+from regard.training.recipes.pretraining.corpus import open_dataset, prepare
 from regard.training.recipes.pretraining.objectives import PretrainingDataset
 from tests.training.recipes.pretraining.runs import config, story
 

@@ -17,12 +17,12 @@ from regard.errors import InputError
 from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, T5Config
 from regard.training.recipes.pretraining import evaluate
 from regard.training.recipes.pretraining.evaluate import (
-    PerplexityScore,
     bidirectional_scores,
     masked_lm_score,
     next_sentence_pairs,
     next_sentence_score,
     next_token_score,
+    perplexity_score,
     rows_with_special_tokens,
     span_score,
 )
@@ -90,9 +90,9 @@ def test_masked_lm_score_against_single_rows(bert: Bert, monkeypatch: pytest.Mon
         scores = bert.mlm_head(hidden).tolist()
         losses.append(-log_softmax(scores, target))
         right += scores.index(max(scores)) == target
-    assert found.count == len(losses) == round(0.15 * 70)
-    assert found.loss == pytest.approx(sum(losses) / len(losses), rel=1e-5)
-    assert found.accuracy == right / len(losses)
+    assert found["count"] == len(losses) == round(0.15 * 70)
+    assert found["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert found["accuracy"] == right / len(losses)
 
 
 def test_accuracy_of_a_perfect_model(bert: Bert) -> None:
@@ -101,7 +101,7 @@ def test_accuracy_of_a_perfect_model(bert: Bert) -> None:
     only = token_stream([[50]])
     only.pieces[0][:] = FIRST + 3
     found = masked_lm_score(bert, MASKING, only, TOKENIZER, length=12)
-    assert (found.loss, found.accuracy) == (0.0, 1.0)
+    assert (found["loss"], found["accuracy"]) == (0.0, 1.0)
 
 
 def test_the_same_tokens_are_masked_whatever_the_training_masks(bert: Bert) -> None:
@@ -151,7 +151,7 @@ def test_modes_are_restored_after_an_error(bert: Bert, monkeypatch: pytest.Monke
 def test_a_text_shorter_than_a_row_is_refused(bert: Bert) -> None:
     with pytest.raises(InputError, match="9 tokens, too few for one row of 10"):
         masked_lm_score(bert, MASKING, token_stream([[4, 5]]), TOKENIZER, length=12)
-    assert masked_lm_score(bert, MASKING, token_stream([[4, 6]]), TOKENIZER, length=12).count == 2
+    assert masked_lm_score(bert, MASKING, token_stream([[4, 6]]), TOKENIZER, length=12)["count"] == 2
 
 
 def test_a_text_of_special_tokens_is_refused(bert: Bert) -> None:
@@ -241,9 +241,9 @@ def test_pairs_compared_with_single_pairs(bert: Bert, monkeypatch: pytest.Monkey
         scores = bert.nsp_head(torch.tanh(bert.pooler.linear(hidden[0, 0]))).tolist()
         losses.append(-log_softmax(scores, label))
         right += scores.index(max(scores)) == label
-    assert found.count == 11
-    assert found.loss == pytest.approx(sum(losses) / 11, rel=1e-5)
-    assert found.accuracy == right / 11
+    assert found["count"] == 11
+    assert found["loss"] == pytest.approx(sum(losses) / 11, rel=1e-5)
+    assert found["accuracy"] == right / 11
 
 
 @pytest.mark.parametrize(("length", "rows"), [(12, 5), (12, 999), (5, 3), (999, 2)])
@@ -259,9 +259,9 @@ def test_next_tokens_compared_with_single_steps(gpt: Gpt, length: int, rows: int
         for at in range(1, size):
             scores = gpt.logits(gpt(torch.tensor([ids[:at]]))[0, -1]).tolist()
             losses.append(-log_softmax(scores, ids[at]))
-    assert found.count == len(losses) == count * (size - 1)
-    assert found.loss == pytest.approx(sum(losses) / len(losses), rel=1e-5)
-    assert found.perplexity == pytest.approx(math.exp(found.loss))
+    assert found["count"] == len(losses) == count * (size - 1)
+    assert found["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
 
 
 @pytest.mark.parametrize("rows", [3, 999])
@@ -280,8 +280,8 @@ def test_both_directions_compared_with_single_steps(rows: int, randomized: Rando
             scores = model.logits(model(torch.tensor([row[at + 1 :]]))[0, 0])[1].tolist()
             losses[1].append(-log_softmax(scores, row[at]))
     for found, expected in zip((ahead, back), losses, strict=True):
-        assert found.count == len(expected) == min(rows, TEXT.tokens // 7) * 7
-        assert found.loss == pytest.approx(sum(expected) / len(expected), rel=1e-5)
+        assert found["count"] == len(expected) == min(rows, TEXT.tokens // 7) * 7
+        assert found["loss"] == pytest.approx(sum(expected) / len(expected), rel=1e-5)
 
 
 def test_span_corruption_compared_with_single_steps(randomized: Randomise) -> None:
@@ -307,15 +307,15 @@ def test_span_corruption_compared_with_single_steps(randomized: Randomise) -> No
         for token in target:
             losses.append(-log_softmax(logits[0].tolist(), token))
             logits, state = model.step(torch.tensor([token]), state)
-    assert found.count == len(losses) == 2 * sizes.targets
-    assert found.loss == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+    assert found["count"] == len(losses) == 2 * sizes.targets
+    assert found["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)
 
 
 def test_a_huge_perplexity_does_not_overflow() -> None:
-    assert math.isfinite(PerplexityScore(1e6, 1).perplexity)
+    assert math.isfinite(perplexity_score(1e6, 1)["perplexity"])
 
 
 def test_a_text_without_a_next_token_is_refused(gpt: Gpt) -> None:
     with pytest.raises(InputError, match="1 tokens, and no next one"):
         next_token_score(gpt, token_stream([[1]]), length=12)
-    assert next_token_score(gpt, token_stream([[2]]), length=12).count == 1
+    assert next_token_score(gpt, token_stream([[2]]), length=12)["count"] == 1

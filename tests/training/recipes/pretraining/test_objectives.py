@@ -288,8 +288,8 @@ def test_large_logits_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
         token_stream.append(linear(*args))
         return token_stream[-1]
 
-    monkeypatch.setattr("regard.training.recipes.pretraining.losses.MAX_ELEMENTS", 2 * 5)
-    monkeypatch.setattr("regard.training.recipes.pretraining.losses.F.linear", counted)
+    monkeypatch.setattr("regard.training.recipes.pretraining.objectives.MAX_ELEMENTS", 2 * 5)
+    monkeypatch.setattr("regard.training.recipes.pretraining.objectives.F.linear", counted)
     loss = token_loss(vectors, weight, bias, targets)
     assert [part.numel() for part in token_stream] == [10, 10, 10, 5]
     torch.testing.assert_close(loss, whole)

@@ -21,7 +21,7 @@ from regard.data.corpus.shard_cache import CachedTokens, ShardCache
 from regard.errors import InputError
 from regard.files import storage
 from regard.text import Tokenizer
-from regard.training.recipes.pretraining.dataset import open_dataset
+from regard.training.recipes.pretraining.corpus import open_dataset
 from regard.training.recipes.pretraining.objectives import PretrainingDataset, objective_class
 from tests.object_store import ObjectStore
 from tests.training.recipes.pretraining.runs import command, config, events

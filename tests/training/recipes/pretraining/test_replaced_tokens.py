@@ -16,9 +16,9 @@ from regard.data.masking import IGNORE_INDEX
 from regard.errors import InputError
 from regard.events import drain
 from regard.models.electra import Electra, ElectraConfig, ElectraWithGenerator
-from regard.training.recipes.pretraining.build import new_model
 from regard.training.recipes.pretraining.evaluate import replace_tokens, sample_tokens
 from regard.training.recipes.pretraining.objectives import ReplacedTokenDetection
+from regard.training.recipes.pretraining.recipe import new_model
 from regard.training.recipes.pretraining.run import pretrain
 from tests.training.recipes.pretraining.runs import config, events, story
 

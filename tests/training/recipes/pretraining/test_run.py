@@ -21,7 +21,7 @@ from regard.nn.masks import Padded
 from regard.training import trainer as module
 from regard.training.checkpoint import Checkpoints
 from regard.training.recipes.pretraining.config import PretrainingConfig
-from regard.training.recipes.pretraining.dataset import open_dataset
+from regard.training.recipes.pretraining.corpus import open_dataset
 from regard.training.recipes.pretraining.objectives import MaskedLanguageModeling, PretrainingDataset
 from regard.training.recipes.pretraining.run import PretrainingResult, pretrain
 from tests.training.recipes.pretraining.runs import STEPS, config, events, losses

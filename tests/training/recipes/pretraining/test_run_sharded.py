@@ -16,7 +16,7 @@ from safetensors import safe_open
 
 import regard
 from regard.training.checkpoint import Checkpoints
-from regard.training.distributed.stored_tensors import StoredTensor
+from regard.training.distributed.shards import StoredTensor
 from tests.training.recipes.pretraining.runs import (
     Launcher,
     command,

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.training.recipes.translation.objective import EncodedPair, collate_pairs, group_by_length
+from regard.training.recipes.translation.recipe import EncodedPair, collate_pairs, group_by_length
 
 side = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 pairs = st.lists(st.builds(EncodedPair, side, side), min_size=1, max_size=40)

@@ -8,8 +8,7 @@ from torch import nn
 
 from regard.inference.translation.subwords import train_subwords
 from regard.training.recipes.translation.config import TranslationConfig
-from regard.training.recipes.translation.objective import EncodedPair, TranslationObjective, collate_pairs
-from regard.training.recipes.translation.recipe import new_model
+from regard.training.recipes.translation.recipe import EncodedPair, TranslationObjective, collate_pairs, new_model
 from tests.inference.translation.conftest import SMALL, sentences
 
 PAIRS = sentences(60)

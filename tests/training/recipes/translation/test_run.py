@@ -228,7 +228,7 @@ def test_long_pairs_are_skipped_and_counted(
 
 
 def test_divergence_is_reported(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard.training.recipes.translation.objective import TranslationObjective
+    from regard.training.recipes.translation.recipe import TranslationObjective
 
     plain = TranslationObjective.forward
     monkeypatch.setattr(

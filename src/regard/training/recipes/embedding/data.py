@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -259,25 +259,10 @@ def text_keys(columns: Iterable[Sequence[str]]) -> NDArray[np.int64]:
     return np.array([[numbers.setdefault(text, len(numbers)) for text in column] for column in columns])
 
 
-@dataclass(frozen=True, eq=False)
-class EmbeddingBatch:
-    """The inputs of the objective, as tensors by name, and the number of tokens without padding."""
-
-    inputs: dict[str, Tensor]
-    tokens: int
-
-    def pinned(self) -> Self:
-        return type(self)({name: tensor.pin_memory() for name, tensor in self.inputs.items()}, self.tokens)
-
-    def to(self, device: torch.device) -> Self:
-        moved = {name: tensor.to(device, non_blocking=True) for name, tensor in self.inputs.items()}
-        return type(self)(moved, self.tokens)
-
-
 def pack(
     columns: Sequence[TokenizedTexts], rows: NDArray[np.int64], *, capacity: int = 0, max_length: int
-) -> EmbeddingBatch:
-    """Pack the texts of some rows, column by column, without padding between them.
+) -> dict[str, Tensor]:
+    """The inputs of the objective: the texts of some rows, packed column by column without padding between them.
 
     With a `capacity` the tokens are padded at the end up to it, as rows that belong to no text, so that all batches
     have the same shape. `owner` has the index of each token's text: shorter texts come first in the packed batch.
@@ -307,14 +292,13 @@ def pack(
         starts = np.full(len(sizes) + 2 + capacity // max_length, size, dtype=np.int32)
         starts[len(sizes) + 1 : len(sizes) + 1 + len(padding)] = padding
     starts[0], starts[1 : len(sizes) + 1] = 0, ends
-    inputs = {
+    return {
         "ids": _padded(ids.astype(np.int32), size),
         "starts": torch.from_numpy(starts),
         "positions": _padded(within, size, np.arange(size - tokens) % max_length),
         "owner": _padded(owner, size, np.full(size - tokens, len(lengths))),
         "lengths": torch.from_numpy(lengths),
     }
-    return EmbeddingBatch(inputs, tokens)
 
 
 def _padded(values: NDArray[Any], size: int, rest: NDArray[Any] | None = None) -> Tensor:

@@ -1,9 +1,9 @@
-"""Vectors of packed batches, and the loss that they are trained with."""
+"""Vectors of packed batches, and the losses that they are trained with, which all compare cosines."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -19,14 +19,8 @@ from regard.nn.training import evaluation_mode
 from regard.training.events import Events
 from regard.training.recipes.embedding.config import EmbeddingObjectiveSection
 from regard.training.recipes.embedding.data import TokenizedTexts, pack
-from regard.training.recipes.embedding.losses import (
-    cosent_loss,
-    distillation_losses,
-    matryoshka_loss,
-    ranking_loss,
-    similarity_loss,
-)
 
+IMPOSSIBLE = -1e4  # a logit whose probability is 0, without the NaNs of infinity
 TOKENS = defaultdict(lambda: 1 << 18, cpu=4096)  # per batch of a teacher, by device
 
 
@@ -52,7 +46,8 @@ def teacher_vectors(
     autocast = autocast_dtype("auto", device)
     done = 0
     for rows in np.split(order, np.flatnonzero(np.diff(groups)) + 1):
-        inputs = pack([texts], rows, max_length=max_length).to(device).inputs
+        packed = pack([texts], rows, max_length=max_length)
+        inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in packed.items()}
         owner, lengths = inputs.pop("owner"), inputs.pop("lengths")
         with evaluation_mode(model), torch.autocast(device.type, autocast, enabled=autocast is not None):
             hidden = run_packed(model, **inputs, max_length=max_length)
@@ -140,3 +135,70 @@ def same_texts(keys: Tensor) -> Tensor:
     same[:, : len(anchors)] |= of_equal_anchors
     own = torch.eye(len(anchors), len(candidates), dtype=torch.bool, device=keys.device)
     return same & ~own
+
+
+def cosines(first: Tensor, second: Tensor) -> Tensor:
+    """The cosine of each vector of `first` with each of `second`, (B, C)."""
+    return F.normalize(first, dim=-1) @ F.normalize(second, dim=-1).mT
+
+
+def ranking_loss(
+    anchors: Tensor, candidates: Tensor, *, temperature: float, not_negative: Tensor | None = None
+) -> Tensor:
+    """InfoNCE: anchor i should be closest to candidate i among all candidates of the batch.
+
+    This is sentence-transformers' MultipleNegativesRankingLoss with scale 1/temperature. `candidates` (C, W) start with
+    the positives; hard negatives may follow. `not_negative` (B, C) marks candidates that do not count as negatives,
+    because they are positives too.
+    """
+    logits = cosines(anchors, candidates) / temperature
+    if not_negative is not None:
+        logits = logits.masked_fill(not_negative, IMPOSSIBLE)
+    return F.cross_entropy(logits, torch.arange(len(anchors), device=anchors.device))
+
+
+def cosent_loss(first: Tensor, second: Tensor, scores: Tensor, *, temperature: float) -> Tensor:
+    """CoSENT (Su 2022): a pair with a higher score should have a higher cosine.
+
+    log(1 + sum over all pairs of pairs with score_i > score_j of exp((cosine_j - cosine_i) / temperature)): only the
+    order of the scores counts, which is also what Spearman's correlation measures, so any scale of scores will do.
+    """
+    cosine = F.cosine_similarity(first, second) / temperature
+    difference = cosine[None, :] - cosine[:, None]  # of j and i
+    wrong = difference.masked_fill(scores[:, None] <= scores[None, :], -torch.inf)
+    return torch.logsumexp(torch.cat([wrong.flatten(), wrong.new_zeros(1)]), dim=0)
+
+
+def distillation_losses(
+    vectors: Tensor, targets: Tensor, *, temperature: float, teacher_temperature: float
+) -> dict[str, Tensor]:
+    """Losses of vectors (B, W) against a teacher's vectors of the same texts, which must have the same size.
+
+    "cosine": the distance of the two vectors of a text. "contrastive": the student's vector should be closest to the
+    teacher's vector of the same text. "similarity": see `similarity_loss`.
+    """
+    return {
+        "cosine": (1 - F.cosine_similarity(vectors, targets)).mean(),
+        "contrastive": ranking_loss(vectors, targets, temperature=temperature),
+        "similarity": similarity_loss(vectors, targets, temperature=teacher_temperature),
+    }
+
+
+def similarity_loss(vectors: Tensor, targets: Tensor, *, temperature: float) -> Tensor:
+    """The KL divergence between the teacher's and the student's distribution over the other texts of the batch.
+
+    The distributions are softmaxes of cosines, so the two vectors of a text may have different sizes.
+    """
+    itself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
+    student, teacher = (
+        (cosines(side, side) / temperature).masked_fill(itself, IMPOSSIBLE).log_softmax(-1)
+        for side in (vectors, targets)
+    )
+    return F.kl_div(student, teacher, log_target=True, reduction="batchmean")
+
+
+def matryoshka_loss(
+    loss: Callable[[Sequence[Tensor]], Tensor], columns: Sequence[Tensor], sizes: Sequence[int]
+) -> Tensor:
+    """The sum of a loss over vectors that are truncated to each size (Kusupati et al. 2022)."""
+    return torch.stack([loss([column[..., :size] for column in columns]) for size in sizes]).sum()

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from regard.checkpoints import loading
 from regard.checkpoints.files import verify
@@ -47,7 +47,6 @@ from regard.training.recipe import (
 )
 from regard.training.recipes.embedding.config import EmbeddingConfig
 from regard.training.recipes.embedding.data import (
-    EmbeddingBatch,
     EmbeddingDataset,
     TextRows,
     TokenizedTexts,
@@ -132,20 +131,16 @@ class EmbeddingRecipe(Recipe, TrainingRun):
         if dev is None and train.scores is not None and len(train) >= MIN_SPLIT:
             train, dev = train.split(10)
         self.data = {"train": train, **({"dev": dev} if dev is not None else {})}
-        self.folders = {name: loading.find_folder(each) for name, each in self._models().items()}
+        models = {"model": self.model, **({"teacher": self.teacher} if self.teacher else {})}
+        self.folders = {name: loading.find_folder(each) for name, each in models.items()}
         self.config, self.training, self.run = config, config.training, config.run
-        self.evaluates, self.main_score = (
-            dev is not None,
-            "recall@1" if dev is None or dev.scores is None else "spearman",
-        )
+        self.evaluates = dev is not None
+        self.main_score = "recall@1" if dev is None or dev.scores is None else "spearman"
         self.capacity = 0  # tokens of compiled batches
         self.pins_memory = False
         self.student: Any
         self.tokenizer: Tokenizer
         self.dataset: EmbeddingDataset
-
-    def _models(self) -> dict[str, str]:
-        return {"model": self.model, **({"teacher": self.teacher} if self.teacher else {})}
 
     def open(self, world: World) -> Events[None]:
         if self.is_default:
@@ -190,7 +185,7 @@ class EmbeddingRecipe(Recipe, TrainingRun):
             output=os.fspath(session.output),
             model=self.model,
             teacher=self.teacher,
-            objective=_objective_name(self.data["train"], self.teacher),
+            objective="distillation" if self.teacher else "in-batch negatives" if rows.scores is None else "CoSENT",
             parameters=sum(parameter.numel() for parameter in trainer.model.parameters()),
             device=session.device.type,
             data={
@@ -201,14 +196,10 @@ class EmbeddingRecipe(Recipe, TrainingRun):
             outcome=outcome,
             start=start,
         )
-        save_embedder(
-            trainer.model,
-            self.tokenizer,
-            session.output,
-            max_length=self.max_length,
-            normalize=self.config.model.normalize,
-            files={REPORT: report.file()},
-        )
+        size, normalize = self.student.config.hidden_size, self.config.model.normalize
+        stated = sentence_files(hidden_size=size, max_length=self.max_length, normalize=normalize)
+        files = {**self.tokenizer.files(), **stated, REPORT: report.file()}
+        loading.write_model(trainer.model.eval(), session.output, files=files)
         yield Finished(scores=outcome.scores, steps=outcome.steps, tokens=outcome.tokens, seconds=outcome.seconds)
         return report
 
@@ -252,17 +243,31 @@ class EmbeddingRecipe(Recipe, TrainingRun):
         for epoch, first in epochs_from(step, self.steps_per_epoch):
             for rows in self._epoch(epoch)[first:]:
                 batch = self._batch(rows)
-                yield StepBatch([batch.pinned() if self.pins_memory else batch], tokens=batch.tokens)
+                if self.pins_memory:
+                    batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
+                yield StepBatch([batch], tokens=int(batch["lengths"].sum()))
 
-    def inputs(self, part: EmbeddingBatch, device: torch.device) -> dict[str, Any]:
-        return dict(part.to(device).inputs)
+    def inputs(self, part: dict[str, Tensor], device: torch.device) -> dict[str, Any]:
+        return {name: tensor.to(device, non_blocking=True) for name, tensor in part.items()}
 
     def evaluate(self, model: nn.Module, *, final: bool) -> Evaluation:
         yield 0, 0
         return self._scores(model, next(model.parameters()).device)
 
     def _scores(self, model: nn.Module, device: torch.device) -> dict[str, float]:
-        return DevScores(model, self.tokenizer, self.data["dev"], max_length=self.max_length, device=device)()
+        """Scores on dev in percent: Spearman's and Pearson's correlation of cosines and scores for scored pairs; for
+        pairs how often an anchor is closest to its positive among all positives (recall@1), within 10, and the mean
+        reciprocal rank."""
+        training, dev = model.training, self.data["dev"]
+        try:
+            engine = EmbeddingEngine(model, self.tokenizer, normalize=True, max_length=self.max_length, device=device)
+            if dev.scores is None:
+                return retrieval_scores(engine.embed, dev.columns[0], dev.columns[1])
+            first, second = (engine.embed(column) for column in dev.columns)
+            scores = value_scores(dev.scores, (first * second).sum(1).tolist())
+            return {"spearman": scores["spearman"], "pearson": scores["pearson"]}
+        finally:
+            model.train(training)
 
     def _epoch(self, epoch: int) -> NDArray[np.int64]:
         """The rows of each batch, (steps, batch size): groups of neighboring rows in random order."""
@@ -272,17 +277,16 @@ class EmbeddingRecipe(Recipe, TrainingRun):
         order = order[order < len(self.dataset)]
         return order[: len(order) // self.batch_size * self.batch_size].reshape(-1, self.batch_size)
 
-    def _batch(self, rows: NDArray[np.int64]) -> EmbeddingBatch:
+    def _batch(self, rows: NDArray[np.int64]) -> dict[str, Tensor]:
         dataset = self.dataset
-        batch = pack(dataset.columns, rows, capacity=self.capacity, max_length=self.max_length)
-        inputs = batch.inputs
+        inputs = pack(dataset.columns, rows, capacity=self.capacity, max_length=self.max_length)
         if dataset.scores is not None:
             inputs["scores"] = torch.from_numpy(dataset.scores[rows])
         if dataset.targets is not None:
             inputs["targets"] = torch.from_numpy(dataset.targets[rows])
         if dataset.keys is not None:
             inputs["keys"] = torch.from_numpy(dataset.keys[:, rows])
-        return batch
+        return inputs
 
     def _largest_batch(self) -> int:
         """The tokens of the largest batch, rounded up: all compiled batches have this size."""
@@ -314,21 +318,6 @@ def train_embedder(
     return run(recipe, output, **options)
 
 
-def save_embedder(
-    model: nn.Module,
-    tokenizer: Tokenizer,
-    folder: Path,
-    *,
-    max_length: int,
-    normalize: bool,
-    files: dict[str, bytes] | None = None,
-) -> None:
-    """Write a model folder that Regard and sentence-transformers load: mean pooling, and normalized if asked for."""
-    size: int = model.config.hidden_size  # type: ignore[union-attr, assignment]
-    stated = sentence_files(hidden_size=size, max_length=max_length, normalize=normalize)
-    loading.write_model(model.eval(), folder, files={**tokenizer.files(), **stated, **(files or {})})
-
-
 def start_model(folder: Path, config: EmbeddingConfig) -> tuple[Any, Tokenizer]:
     """The encoder of a pretrained model, with as many layers as the settings say, and its tokenizer."""
     found: Any
@@ -351,31 +340,6 @@ def start_model(folder: Path, config: EmbeddingConfig) -> tuple[Any, Tokenizer]:
     for head in heads:
         getattr(model, head).requires_grad_(False)
     return model, require_tokenizer(model, tokenizer)
-
-
-class DevScores:
-    """Scores on dev in percent: Spearman's and Pearson's correlation of cosines and scores for scored pairs; for pairs
-    how often an anchor is closest to its positive among all positives (recall@1), within 10, and the mean reciprocal
-    rank."""
-
-    def __init__(
-        self, model: nn.Module, tokenizer: Tokenizer, dev: TextRows, *, max_length: int, device: torch.device
-    ) -> None:
-        self.model, self.tokenizer, self.dev, self.max_length, self.device = model, tokenizer, dev, max_length, device
-
-    def __call__(self) -> dict[str, float]:
-        training = self.model.training
-        try:
-            engine = EmbeddingEngine(
-                self.model, self.tokenizer, normalize=True, max_length=self.max_length, device=self.device
-            )
-            if self.dev.scores is None:
-                return retrieval_scores(engine.embed, self.dev.columns[0], self.dev.columns[1])
-            first, second = (engine.embed(column) for column in self.dev.columns)
-            scores = value_scores(self.dev.scores, (first * second).sum(1).tolist())
-            return {"spearman": scores["spearman"], "pearson": scores["pearson"]}
-        finally:
-            self.model.train(training)
 
 
 def retrieval_scores(embed: Any, queries: Sequence[str], documents: Sequence[str]) -> dict[str, float]:
@@ -408,12 +372,6 @@ def _check_data(train: TextRows, dev: TextRows | None, teacher: object) -> None:
         raise InputError(f"--teacher gives the targets of single texts, and {train.path} has {train.kind}")
     if dev is not None and dev.kind not in ("pairs", "scored pairs"):
         raise InputError(f"{dev.path} has {dev.kind}; expected pairs or scored pairs to evaluate on")
-
-
-def _objective_name(train: TextRows, teacher: object) -> str:
-    if teacher is not None:
-        return "distillation"
-    return "CoSENT" if train.scores is not None else "in-batch negatives"
 
 
 def _digest(folder: Path) -> str:

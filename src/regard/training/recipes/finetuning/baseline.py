@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -32,19 +31,13 @@ from regard.models.family import can
 from regard.tasks.fine_tuned_model import FineTunedModel, predict
 from regard.tasks.inputs import VectorSettings
 from regard.tasks.task import LossFunction, Prediction, Task
-from regard.training.distributed.world import World
+from regard.training.doctor.data import spaced
 from regard.training.events import Events, Interrupted, StepFinished
 from regard.training.recipes.finetuning.config import FineTuningConfig
-from regard.training.recipes.finetuning.linear_head import (
-    FrozenTrainer,
-    VectorModel,
-    fit_linear,
-    predict_linear,
-    sample_evenly,
-)
+from regard.training.recipes.finetuning.linear_head import FrozenTrainer, VectorModel, predict_linear
 from regard.training.recipes.finetuning.model_factory import ModelFactory
-from regard.training.recipes.finetuning.recipe import FineTuningRecipe
-from regard.training.recipes.finetuning.report import BaselineResult, Scores, SeedResult
+from regard.training.recipes.finetuning.recipe import FineTuningInputs, FineTuningRecipe
+from regard.training.recipes.finetuning.report import BaselineResult, Scores
 from regard.training.trainer import Trainer
 
 FEW_ROWS = 1000  # labeled rows up to which models are compared by cross-validation, and start from regard-embed
@@ -55,7 +48,6 @@ FOLDS = 3
 CHANCE = 1.64  # standard errors of the baseline's accuracy that fine-tuning has to lead by in a cross-validation
 DECISIVE = 10.0  # points by which a fold settles the comparison
 FINE_TUNING, BASELINE = "fine-tuning", "baseline"
-FoldPredictions = Callable[[Sequence[int], Sequence[int]], Events[list[Prediction]]]
 
 
 def applies_to(task: Task[Any], examples: Sequence[Example]) -> bool:
@@ -97,40 +89,30 @@ def vector_model(model: str, task: Task[Any], examples: Sequence[Example], *, le
     return vectors
 
 
-def uses_cross_validation(train: Sequence[Example], dev: Sequence[Example]) -> bool:
-    return len(dev) < FEW_DEV and len(train) + len(dev) <= FEW_ROWS
-
-
-@dataclass(frozen=True, eq=False)
 class Comparison:
-    """The baseline, how it compares with the fine-tuning, and the folder of finished folds."""
+    """Compares fine-tuning with a baseline: linear heads on the vectors of `inputs.baselines`.
 
-    task: Task[Any]
-    train: Sequence[Any]
-    dev: Sequence[Any]
-    models: Sequence[str]  # whose vectors are tried
-    length: int
-    device: torch.device
-    folder: Path
-    class_weights: Any = "none"
-    precision: Any = "auto"
-    refit: bool = False  # fit the model that is returned to dev too
+    `folder` is that of finished folds.
+    """
 
-    def run(
-        self, scores: Scores, predict_fold: FoldPredictions | None
-    ) -> Events[tuple[BaselineResult, FineTunedModel | None]]:
-        """Compare; returns the result and, if it is better, the model of the baseline.
+    def __init__(self, inputs: FineTuningInputs, folder: Path, device: torch.device) -> None:
+        self.inputs, self.folder, self.device = inputs, folder, device
+        self.task, self.config = inputs.factory.task, inputs.config
 
-        `scores` are those of the fine-tuning on dev. `predict_fold` trains on some examples of train + dev and
-        predicts others; without it, dev decides.
+    def run(self, scores: Scores, *, processes: int) -> Events[tuple[BaselineResult, FineTunedModel | None]]:
+        """Compare, by cross-validation where rows are few; returns the result and, if it is better, the baseline.
+
+        `scores` are those of the fine-tuning on dev. With `inputs.refit`, a baseline that is kept is fitted to train
+        and dev; its scores on dev are of a fit to train alone.
         """
-        task, train, dev, rows = self.task, self.train, self.dev, len(self.train)
-        if rows > MAX_ROWS:
-            yield Note(message=f"baseline: fitted to a sample of {MAX_ROWS:,} of {rows:,} examples")
-            train = sample_evenly(train, MAX_ROWS)
+        task, (train, dev) = self.task, (self.inputs.data[part].examples for part in ("train", "dev"))
+        folded = processes == 1 and len(dev) < FEW_DEV and len(train) + len(dev) <= FEW_ROWS
+        if len(train) > MAX_ROWS:
+            yield Note(message=f"baseline: fitted to a sample of {MAX_ROWS:,} of {len(train):,} examples")
+        train = spaced(train, MAX_ROWS)
         everything = [*train, *dev]
         parts = [(list(range(len(train))), list(range(len(train), len(everything))))]
-        if predict_fold is not None:
+        if folded:
             folds = [set(fold) for fold in split_folds(everything, FOLDS)]
             indices = range(len(everything))
             parts = [([i for i in indices if i not in fold], sorted(fold)) for fold in folds]
@@ -142,8 +124,8 @@ class Comparison:
         candidates: dict[str, tuple[VectorModel, Any, Any]] = {}
         found: dict[str, Scores] = {}
         predicted: dict[str, list[Prediction]] = {}
-        for name in self.models:
-            model = vector_model(name, task, everything, length=self.length)
+        for name in self.inputs.baselines:
+            model = vector_model(name, task, everything, length=self.inputs.factory.length)
             inputs = model.inputs(everything)
             candidates[name] = model, inputs, model.features(inputs, self.device)
             yield Progress(stage=f"embedding with {name}", done=len(inputs), total=len(inputs))
@@ -154,7 +136,7 @@ class Comparison:
         constant = self._predict((first[0], first[1], zeros), everything, parts)
         majority = task.compute_metrics(truth, constant)
         best = max(found, key=lambda name: self._order(found[name], majority))
-        if predict_fold is not None:
+        if folded:
             yield Note(
                 message=f"comparing with the baseline by cross-validation: up to {FOLDS} folds, each trained as the "
                 "model was (--no-baseline leaves it out)"
@@ -166,7 +148,8 @@ class Comparison:
                     part = read_checked_json(path)["predictions"] if path.is_file() else None
                 if not isinstance(part, list):
                     stage = f"cross-validation, fold {number + 1} of {len(parts)}"
-                    part = yield from map_events(predict_fold(rest, held), partial(_as_progress, stage=stage))
+                    events = self._predict_fold([everything[i] for i in rest], [everything[i] for i in held])
+                    part = yield from map_events(events, partial(_as_progress, stage=stage))
                     atomic_write(path, json_bytes(with_checksum({"predictions": part})))
                 predictions += part
                 truth = truth_of(parts[: number + 1])
@@ -177,7 +160,7 @@ class Comparison:
                     parts = parts[: number + 1]
                     break
         wins = self._order(found[best], majority) > self._order(scores, majority)
-        if predict_fold is not None and task.main_metric == "accuracy":
+        if folded and task.main_metric == "accuracy":
             # A lead of a row or two is chance: fine-tuning has to earn its size.
             share = found[best][metric] / 100
             error = 100 * math.sqrt(share * (1 - share) / len(truth))
@@ -189,7 +172,7 @@ class Comparison:
         result = BaselineResult(
             model=best,
             kept="baseline" if wins else "fine-tuning",
-            folds=len(parts) if predict_fold is not None else 0,
+            folds=len(parts) if folded else 0,
             metric=metric,
             scores={BASELINE: found[best], FINE_TUNING: scores, "majority": majority},
             dev=on_dev,
@@ -199,24 +182,30 @@ class Comparison:
         yield Note(message=result.text())
         if not wins:
             return result, None
-        if self.refit:
+        if self.inputs.refit:
             fitted = model.fit(features, inputs, everything, self._loss(inputs))
-        return result, model.with_head(fitted, precision=self.precision)
+        return result, model.with_head(fitted, precision=self.config.run.precision)
 
     def _predict(self, candidate: tuple[VectorModel, Any, Any], examples: Any, parts: Any) -> list[Prediction]:
         """The predictions of linear heads that are fitted to the first indices of each part, for the second ones."""
         model, inputs, features = candidate
-        task, predictions = self.task, []
-        fit = model.fit if features.shape[1] == model.width else lambda x, i, e, loss: fit_linear(x, task, i, e, loss)
+        predictions: list[Prediction] = []
         for rest, held in parts:
             some = [inputs[index] for index in rest]
-            fitted = fit(features[rest], some, [examples[index] for index in rest], self._loss(some))
+            fitted = model.fit(features[rest], some, [examples[index] for index in rest], self._loss(some))
             chosen = [inputs[index] for index in held], [examples[index] for index in held]
-            predictions += predict_linear(task, fitted, features[held], *chosen)
+            predictions += predict_linear(self.task, fitted, features[held], *chosen)
         return predictions
 
+    def _predict_fold(self, train: Sequence[Any], held: Sequence[Any]) -> Events[list[Prediction]]:
+        factory, config = self.inputs.factory, self.config
+        trainer = new_trainer(factory, train, config, seed=config.run.seed, device=self.device)
+        yield from trainer.train()
+        fine_tuned = factory.fine_tuned_model(trainer.whole_model().eval(), precision=config.run.precision)
+        return predict(fine_tuned, held, device=self.device)
+
     def _loss(self, inputs: Any) -> LossFunction:
-        return self.task.loss_function(self.task.class_weights(inputs, self.class_weights))
+        return self.task.loss_function(self.task.class_weights(inputs, self.config.training.class_weights))
 
     def _order(self, scores: Scores, majority: Scores) -> tuple[float, float]:
         """The main score; of models that do not beat the majority class, the one with the better correlation."""
@@ -236,8 +225,10 @@ def start_model(task: type[Task[Any]], data: Mapping[str, ExampleSet[Any]], conf
     return DEFAULT_EMBEDDING_MODEL if few or config.training.frozen or task.name == "regress" else DEFAULT_MODEL
 
 
-def frozen_vectors(factory: ModelFactory, examples: Sequence[Any], config: FineTuningConfig) -> VectorModel | None:
-    """The vectors to which the head of a frozen encoder is fitted; None if it is trained in steps.
+def frozen_trainer(
+    factory: ModelFactory, examples: Sequence[Any], config: FineTuningConfig, **options: Any
+) -> FrozenTrainer | None:
+    """The trainer of the head of a frozen encoder, with `options` of `FrozenTrainer`; None if it is trained in steps.
 
     An encoder that learns the weights of its layers (ELMo) is.
     """
@@ -245,50 +236,22 @@ def frozen_vectors(factory: ModelFactory, examples: Sequence[Any], config: FineT
         return None
     assert factory.tokenizer is not None
     texts = num_texts(examples)
-    vectors = vector_settings(factory.folder, texts) if factory.folder else VectorSettings(num_texts=texts)
-    model = VectorModel(factory.task, copy.deepcopy(factory.encoder), factory.tokenizer, vectors, length=factory.length)
-    model.language = factory.language
-    return model
+    settings = vector_settings(factory.folder, texts) if factory.folder else VectorSettings(num_texts=texts)
+    encoder = copy.deepcopy(factory.encoder)
+    vectors = VectorModel(factory.task, encoder, factory.tokenizer, settings, length=factory.length)
+    vectors.language = factory.language
+    return FrozenTrainer(vectors, examples, config.training.class_weights, **options)
 
 
-def compare(
-    factory: ModelFactory,
-    best: SeedResult,
-    data: Mapping[str, ExampleSet[Any]],
-    config: FineTuningConfig,
-    folder: Path,
-    models: Sequence[str],
-    *,
-    refit: bool,
-    device: torch.device,
-    world: World,
-) -> Events[tuple[BaselineResult, FineTunedModel | None]]:
-    """Compare the best seed with the baseline, by cross-validation where rows are few.
-
-    With `refit`, a baseline that is kept is fitted to train and dev; its scores on dev are of a fit to train alone.
-    """
-    train, dev, task = data["train"].examples, data["dev"].examples, factory.task
-    examples, seed = [*train, *dev], config.run.seed
-    weights = config.training.class_weights
-
-    def predict_fold(rest: Sequence[int], held: Sequence[int]) -> Events[list[Prediction]]:
-        some = [examples[index] for index in rest]
-        trainer: Trainer | FrozenTrainer
-        if (frozen := frozen_vectors(factory, some, config)) is not None:
-            trainer = FrozenTrainer(frozen, some, weights, device=device)
-        else:
-            items = task.preprocess(some, factory.rows)
-            recipe = FineTuningRecipe(task, items, config, new_model=factory.new_model)
-            trainer = Trainer(recipe, seed=seed, device=device)
-        yield from trainer.train()
-        fine_tuned = factory.fine_tuned_model(trainer.whole_model().eval(), precision=config.run.precision)
-        return predict(fine_tuned, [examples[index] for index in held], device=device)
-
-    comparison = Comparison(
-        task, train, dev, models, factory.length, device, folder, weights, config.run.precision, refit
-    )
-    few = uses_cross_validation(train, dev) and world.size == 1
-    return (yield from comparison.run(best.scores, predict_fold if few else None))
+def new_trainer(
+    factory: ModelFactory, examples: Sequence[Any], config: FineTuningConfig, *, seed: int, device: torch.device
+) -> Trainer | FrozenTrainer:
+    """A trainer without dev examples and checkpoints."""
+    if (frozen := frozen_trainer(factory, examples, config, device=device)) is not None:
+        return frozen
+    items = factory.task.preprocess(examples, factory.rows)
+    recipe = FineTuningRecipe(factory.task, items, config, new_model=factory.new_model)
+    return Trainer(recipe, seed=seed, device=device)
 
 
 def _as_progress(event: Event, stage: str) -> Event:

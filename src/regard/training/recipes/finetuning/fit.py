@@ -17,10 +17,10 @@ from regard.settings import toml_value
 from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned
 from regard.tasks.registry import get_task, task_for
 from regard.tasks.task import LossFunction
-from regard.training.callbacks import Callback
 from regard.training.distributed.world import num_processes
 from regard.training.recipes.finetuning.config import FineTuningConfig, FineTuningSection
 from regard.training.recipes.finetuning.run import fine_tune
+from regard.training.stopping import Callback
 
 Data = Any  # a DataFrame, a path, or a list of dictionaries or tuples such as (text, label)
 

@@ -22,6 +22,7 @@ from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.inputs import InputBuilder, VectorSettings
 from regard.tasks.task import LossFunction, Prediction, Task, TaskInput
 from regard.text import Tokenizer
+from regard.training.doctor.data import spaced
 from regard.training.events import Evaluated, Events
 from regard.training.recipe import TrainingOutcome
 from regard.training.recipes.finetuning.report import Scores
@@ -99,11 +100,6 @@ class VectorModel:
         return FineTunedModel(self.task, model, self.tokenizer, self.length, precision, language=self.language)
 
 
-def sample_evenly(examples: Sequence[Example], count: int) -> list[Example]:
-    """Return `count` examples at equal distances."""
-    return [examples[number * len(examples) // count] for number in range(count)]
-
-
 def predict_linear(
     task: Task[Any], fit: LinearFit, features: Tensor, inputs: Sequence[TaskInput], examples: Sequence[Example]
 ) -> list[Prediction]:
@@ -118,7 +114,7 @@ def fit_linear(
     examples: Sequence[Example],
     loss: LossFunction,
     *,
-    width: int = 1,
+    width: int,
 ) -> LinearFit:
     """Fit a linear layer to features in parts of `width`, the last of which may be a cosine alone.
 
@@ -160,39 +156,31 @@ def fit_linear(
         value = float(objective(chosen @ found[:-1] + found[-1], rows))
         return found, value, int(optimizer.state[parameters]["n_iter"])
 
+    def held_out(parameters: Tensor, rows: Tensor) -> tuple[float, float]:
+        """The sum of the losses, and the number of errors."""
+        logits = x[rows] @ parameters[:-1] + parameters[-1]
+        return float(objective(logits, rows)) * len(rows), _count_errors(logits, targets[rows])
+
     zero = torch.zeros(x.shape[1] + 1, task.num_outputs, dtype=torch.double)
-    everything = torch.arange(len(x))
-    strength = (
-        STRENGTHS[0] if not factor.any() else _choose_strength(examples, everything, zero, solve, objective, x, targets)
-    )
-    found, value, iterations = solve(everything, strength, zero)
+    strength = _choose_strength(examples, zero, solve, held_out) if factor.any() else STRENGTHS[0]
+    found, value, iterations = solve(torch.arange(len(x)), strength, zero)
     weight = (found[:-1] * factor[:, None]).T
     return LinearFit(weight, found[-1] - weight @ mean, value, strength, iterations)
 
 
-def _choose_strength(
-    examples: Sequence[Example],
-    everything: Tensor,
-    zero: Tensor,
-    solve: Any,
-    objective: Any,
-    x: Tensor,
-    targets: Tensor,
-) -> float:
-    folds = split_folds(examples, FOLDS)
-    folds = folds[:1] if len(x) > FOLDED_ROWS else folds
-    if len(folds) == 1 and len(x) <= FOLDED_ROWS:  # all texts are equal
+def _choose_strength(examples: Sequence[Example], zero: Tensor, solve: Any, held_out: Any) -> float:
+    folds, everything = split_folds(examples, FOLDS), torch.arange(len(examples))
+    folds = folds[:1] if len(examples) > FOLDED_ROWS else folds
+    if len(folds) == 1 and len(examples) <= FOLDED_ROWS:  # all texts are equal
         return STRENGTHS[len(STRENGTHS) // 2]
     losses, errors = torch.zeros(2, len(STRENGTHS), dtype=torch.double)
-    for fold in folds:
-        held = torch.tensor(fold)
-        rest = everything[~torch.isin(everything, held)]
-        start = zero
+    for fold in map(torch.tensor, folds):
+        rest, start = everything[~torch.isin(everything, fold)], zero
         for number, strength in enumerate(STRENGTHS):
             start, _, _ = solve(rest, strength, start, max_iter=60, tolerance=1e-4)  # enough to rank the strengths
-            logits = x[held] @ start[:-1] + start[-1]
-            losses[number] += float(objective(logits, held)) * len(fold)
-            errors[number] += _count_errors(logits, targets[held])
+            loss, wrong = held_out(start, fold)
+            losses[number] += loss
+            errors[number] += wrong
     return min(zip(errors.tolist(), losses.tolist(), STRENGTHS, strict=True))[-1]
 
 
@@ -224,7 +212,7 @@ class FrozenTrainer:
         started, task, examples = time.monotonic(), self.vectors.task, self.examples
         if len(examples) > MAX_ROWS:
             yield Note(message=f"the head is fitted to a sample of {MAX_ROWS:,} of {len(examples):,} examples")
-            examples = sample_evenly(examples, MAX_ROWS)
+        examples = spaced(examples, MAX_ROWS)
         inputs = self.vectors.inputs(examples)
         loss = self.loss or task.loss_function(task.class_weights(inputs, self.class_weights))
         features = self.vectors.features(inputs, self.device)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from regard.data.readers import ExampleSet
 from regard.device import autocast_dtype
 from regard.models.family import can
 from regard.nn.attention import Attention
@@ -24,7 +25,19 @@ from regard.training.optimizer import default_learning_rate, head_learning_rate
 from regard.training.recipe import Evaluation, Recipe, Share, StepBatch, epochs_from
 from regard.training.recipes.finetuning.config import FineTuningConfig
 from regard.training.recipes.finetuning.graphs import GraphedModel
-from regard.training.recipes.finetuning.model_factory import TaskModel, TaskObjective
+from regard.training.recipes.finetuning.model_factory import ModelFactory, TaskModel, TaskObjective
+
+
+@dataclass(frozen=True)
+class FineTuningInputs:
+    """What a run trains, once the data is read: models from a factory, on `data`, with the settings that fit it."""
+
+    factory: ModelFactory
+    model: str  # what it is called
+    data: dict[str, ExampleSet[Any]]
+    config: FineTuningConfig
+    baselines: tuple[str, ...] = ()  # models whose vectors a baseline reads
+    refit: bool = False  # whether a baseline that is kept is fitted to dev too
 
 
 class FineTuningRecipe(Recipe):
@@ -98,9 +111,6 @@ class FineTuningRecipe(Recipe):
 
     def _targets(self, indices: Sequence[int]) -> float:
         return self.task.target_weight([self.items[index] for index in indices], self.class_weights)
-
-    def inputs(self, part: dict[str, Any], device: torch.device) -> dict[str, Any]:
-        return {**part, "inputs": part["inputs"].to(device)}
 
     def evaluate(self, model: nn.Module, *, final: bool) -> Evaluation:
         if self.score is None or (self.training.select == "last" and not final):  # it would decide nothing

@@ -10,8 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from regard.render.result import Table
-from regard.training.events import count_correct
-from regard.training.learning_curve import curve_lines, curve_markdown
+from regard.training.events import count_correct, curve_lines, curve_markdown
 from regard.training.recipe import TrainingOutcome
 from regard.training.run_folder import RunReport
 from regard.wording import count_of

@@ -1,8 +1,7 @@
 """A fine-tuning run from files to a model folder: read, train once per seed, compare, write; resumable at any point.
 
-regard.json            the manifest: which files of the folder belong to the run
-config.toml run.json   the settings, and the data and model of the run
-events.jsonl           the events, one line each
+Beside the files of every run (`regard.training.run_folder`) the folder holds
+
 seeds/                 the result of each finished seed, the best model so far, and checkpoints of the next seed
 config.json model.safetensors task.json report.json ...   the best seed's model, when all seeds are finished
 """
@@ -14,12 +13,10 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from regard.checkpoints import loading
 from regard.checkpoints.files import verify
@@ -40,7 +37,6 @@ from regard.tasks.image_classification import ImageTask
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.registry import DataSource, check_labels, get_task, read_examples
 from regard.tasks.task import LossFunction
-from regard.training.callbacks import Callback, Callbacks
 from regard.training.distributed.world import World
 from regard.training.doctor import examine_data, problems
 from regard.training.doctor.data import classes, texts_of
@@ -50,10 +46,11 @@ from regard.training.recipes.finetuning import baseline
 from regard.training.recipes.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
 from regard.training.recipes.finetuning.linear_head import FrozenTrainer
 from regard.training.recipes.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory, TaskModel
-from regard.training.recipes.finetuning.recipe import FineTuningRecipe
+from regard.training.recipes.finetuning.recipe import FineTuningInputs, FineTuningRecipe
 from regard.training.recipes.finetuning.report import BaselineResult, FineTuningReport, SeedResult, summarize
-from regard.training.run import Session, joined, run, run_folder, run_opened
+from regard.training.run import Session, run, run_opened
 from regard.training.run_folder import REPORT, RunFolder
+from regard.training.stopping import Callback, Callbacks
 from regard.training.tensorboard import TensorBoardLog
 from regard.training.trainer import Trainer
 
@@ -76,14 +73,13 @@ def read_splits(
         return {"train": whole, "dev": read_source(task, dev, table)}
     sizes = split_sizes or DEFAULT_SPLIT
     return {
-        name: ExampleSet(
-            [whole.examples[index] for index in indices],
-            whole.path,
-            f"{whole.description}; {name} part of {sizes}",
-            whole.dropped if name == "train" else {},
-            [whole.lines[index] for index in indices] if whole.lines else [],
-            whole.unit,
-            whole.text_columns,
+        name: replace(
+            whole,
+            examples=[whole.examples[index] for index in indices],
+            description=f"{whole.description}; {name} part of {sizes}",
+            dropped=whole.dropped if name == "train" else {},
+            lines=[whole.lines[index] for index in indices] if whole.lines else [],
+            notes=(),
         )
         for name, indices in zip(("train", "dev", "test"), split_examples(whole.examples, sizes), strict=False)
     }
@@ -103,18 +99,6 @@ SEEDS, FROZEN = "seeds", "frozen"
 BEST, SEED = "best", "seed.json"
 
 
-@dataclass(frozen=True)
-class FineTuningInputs:
-    """What a run trains, once the data is read: models from a factory, on `data`, with the settings that fit it."""
-
-    factory: ModelFactory
-    model: str  # what it is called
-    data: dict[str, ExampleSet[Any]]
-    config: FineTuningConfig
-    baselines: tuple[str, ...] = ()  # models whose vectors a baseline reads
-    refit: bool = False  # whether a baseline that is kept is fitted to dev too
-
-
 class FineTuning(TrainingRun):
     """Trains once per seed and writes the best seed's model, or the baseline if it is better.
 
@@ -128,29 +112,28 @@ class FineTuning(TrainingRun):
 
     def __init__(
         self,
-        prepare: Callable[[World], Events[FineTuningInputs]] | FineTuningInputs,
+        prepare: Callable[[World], Events[FineTuningInputs]],
         *,
         loss: LossFunction | None = None,
     ) -> None:
         self._prepare, self.loss = prepare, loss
         self.beside: dict[str, Any] = {}
-        if isinstance(prepare, FineTuningInputs):
-            self._use(prepare)
 
-    def _use(self, opened: FineTuningInputs) -> None:
-        self.opened, self.config, self.factory, self.data = opened, opened.config, opened.factory, opened.data
+    def open(self, world: World) -> Events[None]:
+        self._use((yield from self._prepare(world)))
         for read in self.data.values():
             check_labels(self.factory.task, read)
 
-    def open(self, world: World) -> Events[None]:
-        if not isinstance(self._prepare, FineTuningInputs):
-            self._use((yield from self._prepare(world)))
+    def _use(self, inputs: FineTuningInputs) -> None:
+        self.inputs, self.config, self.factory, self.data = inputs, inputs.config, inputs.factory, inputs.data
 
     def with_frozen_encoder(self) -> FineTuning:
         """The same with a frozen encoder and without a baseline; of a job that is opened."""
         training = self.config.training.model_copy(update={"frozen": True})
         config = self.config.model_copy(update={"training": training})
-        return FineTuning(replace(self.opened, config=config, baselines=()), loss=self.loss)
+        job = FineTuning(self._prepare, loss=self.loss)
+        job._use(replace(self.inputs, config=config, baselines=()))
+        return job
 
     @property
     def seeds(self) -> range:
@@ -158,7 +141,7 @@ class FineTuning(TrainingRun):
 
     def identity(self) -> dict[str, Any]:
         digests = {name: digest(read) for name, read in self.data.items()}
-        run: dict[str, Any] = {"task": self.factory.task.name, "model": self.opened.model, "data": digests}
+        run: dict[str, Any] = {"task": self.factory.task.name, "model": self.inputs.model, "data": digests}
         if self.loss is not None:
             run["loss"] = getattr(self.loss, "__qualname__", type(self.loss).__qualname__)
         return run
@@ -174,19 +157,10 @@ class FineTuning(TrainingRun):
         with session.world.main_only() as is_main:
             if is_main:
                 compared = None
-                if self.opened.baselines:
+                if self.inputs.baselines:
                     best = max(seeds, key=lambda result: result.scores[self.factory.task.main_metric])
-                    compared = yield from baseline.compare(
-                        self.factory,
-                        best,
-                        self.data,
-                        self.config,
-                        session.work,
-                        self.opened.baselines,
-                        refit=self.opened.refit,
-                        device=session.device,
-                        world=session.world,
-                    )
+                    comparison = baseline.Comparison(self.inputs, session.work, session.device)
+                    compared = yield from comparison.run(best.scores, processes=session.world.size)
                 return (yield from self._save(session, seeds, *(compared or (None, None))))
         return None
 
@@ -209,7 +183,7 @@ class FineTuning(TrainingRun):
         report = FineTuningReport(
             output=os.fspath(session.output),
             task=task.name,
-            model=self.opened.model,
+            model=self.inputs.model,
             score=task.main_metric,
             data=about,
             settings=self.config.model_dump(mode="json"),
@@ -246,7 +220,7 @@ def fine_tune(
     `train` and `dev` are files, or examples from a reader. Without `dev`, `train` is split ("90/10" by default); the
     last of three parts is scored once, as "test". A `limit` samples so many examples of `train`. With `both`, the model
     is also trained with a frozen encoder, in `output`/frozen, and both results are reported. `loss` is a function of
-    `Task.logits_and_targets`; `callbacks` are described in `regard.training.callbacks`; `options` are those of `run`.
+    `Task.logits_and_targets`; `callbacks` are described in `regard.training.stopping`; `options` are those of `run`.
     """
 
     def prepare(world: World) -> Events[FineTuningInputs]:
@@ -282,45 +256,31 @@ def fine_tune(
                 yield Note(message="no baseline: it would not have the loss function that is given")
         return FineTuningInputs(factory, name, data, settings, models, refit=dev is None)
 
-    job, callback = FineTuning(prepare, loss=loss), Callbacks(callbacks)
-    return (_run_both if both else run)(job, output, callbacks=callback, **options)
+    job, body = FineTuning(prepare, loss=loss), _run_both if both else run_opened
+    return run(job, output, callbacks=Callbacks(callbacks), body=body, **options)
 
 
 def _run_both(
-    job: FineTuning,
-    output: str | os.PathLike[str],
-    *,
-    resume: bool = False,
-    device: torch.device | str = "auto",
-    tensorboard: str | os.PathLike[str] | None = None,
-    callbacks: Callbacks | None = None,
+    job: FineTuning, session: Session, *, resume: bool, tensorboard: TensorBoardLog | None
 ) -> Events[FineTuningReport]:
     """Run a job with a frozen encoder, in a folder beside, and then as it is, with the scores of both."""
-    board = TensorBoardLog.open(tensorboard)
-    with joined(callbacks) as processes:
-        session = processes.at(Path(output), device)
-
-        def steps() -> Events[FineTuningReport]:
-            yield from job.open(session.world)
-            head_only = job.with_frozen_encoder()
-            with ExitStack() as stack:
-                with session.world.main_only() as is_main:
-                    if is_main:
-                        folder = run_folder(job, session.output)
-                        _open_beside(folder, resume=resume)
-                        stack.enter_context(folder.discarded_unless_begun())
-                frozen = yield from run_opened(
-                    head_only,
-                    replace(session, output=session.output / FROZEN),
-                    resume=resume,
-                    tensorboard=board and board.subfolder(FROZEN),
-                )
-            job.beside = {FROZEN: {"mean": frozen.mean, "deviation": frozen.deviation}}
-            # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
-            report: FineTuningReport = yield from run_opened(job, session, resume=True, tensorboard=board)
-            return report
-
-        return (yield from session.main_events(steps()))
+    head_only = job.with_frozen_encoder()
+    with ExitStack() as stack:
+        with session.world.main_only() as is_main:
+            if is_main:
+                folder = RunFolder(job, session.output, beside=[FROZEN])
+                _open_beside(folder, resume=resume)
+                stack.enter_context(folder.discarded_unless_begun())
+        frozen = yield from run_opened(
+            head_only,
+            replace(session, output=session.output / FROZEN),
+            resume=resume,
+            tensorboard=tensorboard and TensorBoardLog(tensorboard.folder / FROZEN),
+        )
+    job.beside = {FROZEN: {"mean": frozen.mean, "deviation": frozen.deviation}}
+    # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
+    report: FineTuningReport = yield from run_opened(job, session, resume=True, tensorboard=tensorboard)
+    return report
 
 
 def _open_beside(folder: RunFolder, *, resume: bool) -> None:
@@ -331,8 +291,8 @@ def _open_beside(folder: RunFolder, *, resume: bool) -> None:
             f"{folder.path} holds a run or a model ({held[0]}): continue it with --resume, or choose another --output"
         )
     if not (resume and folder.finished()):
-        folder.open(resume=resume, beside=[FROZEN])
-        folder.claim(f"{FROZEN}/")
+        folder.open(resume=resume)
+        folder.claim()
 
 
 def distill(
@@ -449,7 +409,8 @@ def _train_seeds(job: FineTuning, session: Session) -> Events[list[SeedResult]]:
         fine_tuned = factory.fine_tuned_model(model, precision=config.run.precision)
         return calibrate(fine_tuned, data["dev"].examples, device=device)
 
-    frozen = baseline.frozen_vectors(factory, data["train"].examples, config)
+    options: dict[str, Any] = {"evaluate": lambda model: evaluate(model)[1], "loss": job.loss}
+    frozen = baseline.frozen_trainer(factory, data["train"].examples, config, device=device, **options)
     if frozen is not None:
         message = "the head is fitted to convergence on vectors of the frozen encoder; epochs and steps do not apply"
         yield Note(message=message)
@@ -457,25 +418,10 @@ def _train_seeds(job: FineTuning, session: Session) -> Events[list[SeedResult]]:
         if seed in done:
             continue
         session.callbacks.stop = False
-        trainer: Trainer | FrozenTrainer
-        if frozen is not None:
-            trainer = FrozenTrainer(
-                frozen,
-                data["train"].examples,
-                config.training.class_weights,
-                device=device,
-                evaluate=lambda model: evaluate(model)[1],
-                loss=job.loss,
-            )
-        else:
+        trainer: Trainer | FrozenTrainer | None = frozen
+        if trainer is None:
             recipe = FineTuningRecipe(
-                task,
-                items,
-                config,
-                new_model=factory.new_model,
-                evaluate=lambda model: evaluate(model)[1],
-                objective=factory.objective,
-                loss=job.loss,
+                task, items, config, new_model=factory.new_model, objective=factory.objective, **options
             )
             trainer = session.trainer(recipe, seed=seed, checkpoints=f"checkpoints-{seed}")
         outcome = yield from map_events(

@@ -6,7 +6,6 @@ The same text and seed give the same questions for every model, so losses of mod
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,32 +22,19 @@ from regard.training.recipes.pretraining.row_sampler import FOLLOWS
 from regard.training.recipes.pretraining.span_corruption import SpanCorruption
 from regard.training.recipes.pretraining.token_stream import TokenStream
 
+Score = dict[str, float]
 TOKENS = 1 << 15  # tokens of a forward pass
 TRIES = 1000  # consecutive failures after which no more pairs are sampled
 
 
-@dataclass(frozen=True)
-class AccuracyScore:
-    """The mean loss in nats, the accuracy, and the number of predictions."""
-
-    loss: float
-    accuracy: float
-    count: int
+def accuracy_score(loss: float, right: int, count: int) -> Score:
+    """The mean loss in nats and the accuracy of `count` predictions, of which so many are right."""
+    return {"loss": loss / count, "accuracy": right / count, "count": count}
 
 
-@dataclass(frozen=True)
-class PerplexityScore:
-    """The mean loss in nats of `count` predicted tokens."""
-
-    loss: float
-    count: int
-
-    @property
-    def perplexity(self) -> float:
-        return math.exp(min(self.loss, 700.0))
-
-    def to_dict(self) -> dict[str, float]:
-        return {"loss": self.loss, "perplexity": self.perplexity, "count": self.count}
+def perplexity_score(loss: float, count: int) -> Score:
+    """The mean loss in nats, and the perplexity, of `count` predicted tokens."""
+    return {"loss": loss / count, "perplexity": math.exp(min(loss / count, 700.0)), "count": count}
 
 
 def masked_lm_score(
@@ -60,7 +46,7 @@ def masked_lm_score(
     length: int = 128,
     rows: int = 2048,
     seed: int = 0,
-) -> AccuracyScore:
+) -> Score:
     """Mask tokens of the first `rows` rows of running text, each between [CLS] and [SEP], and predict them."""
     assert model.mlm_head is not None
     ids = rows_with_special_tokens(text, tokenizer, length=length, rows=rows)
@@ -82,7 +68,7 @@ def masked_lm_score(
             count += len(targets)
     if not count:
         raise InputError("the text to evaluate on has no token that could be masked: all are special; use another text")
-    return AccuracyScore(total / count, right / count, count)
+    return accuracy_score(total, right, count)
 
 
 def sample_tokens(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -113,7 +99,7 @@ def replaced_token_score(
     length: int = 128,
     rows: int = 2048,
     seed: int = 0,
-) -> AccuracyScore:
+) -> Score:
     """Replace masked tokens of held-out text by samples of an ELECTRA's generator, and let its discriminator judge all
     tokens."""
     ids = rows_with_special_tokens(text, tokenizer, length=length, rows=rows)
@@ -132,7 +118,7 @@ def replaced_token_score(
             total += F.binary_cross_entropy_with_logits(found, is_replaced.float(), reduction="sum").item()
             right += int(((found > 0) == is_replaced).sum())
             count += part.numel()
-    return AccuracyScore(total / count, right / count, count)
+    return accuracy_score(total, right, count)
 
 
 def rows_with_special_tokens(text: TokenStream, tokenizer: Tokenizer, *, length: int, rows: int) -> Tensor:
@@ -150,12 +136,13 @@ def chunks(text: TokenStream, *, length: int, rows: int) -> Tensor:
             "or shorter rows"
         )
     rows = min(rows, text.tokens // length)
-    return _beginning(text, rows * length).view(rows, length)
+    beginning = np.concatenate([piece[: rows * length] for piece in text.pieces])[: rows * length]
+    return torch.from_numpy(beginning.astype(np.int64)).view(rows, length)
 
 
 def next_sentence_score(
     model: Any, text: TokenStream, tokenizer: Tokenizer, *, length: int = 128, count: int = 2000, seed: int = 0
-) -> AccuracyScore:
+) -> Score:
     """Next-sentence prediction on `count` pairs."""
     assert model.pooler is not None and model.nsp_head is not None
     device = next(model.parameters()).device
@@ -172,7 +159,7 @@ def next_sentence_score(
             targets = torch.tensor([label for _, _, label in part], device=device)
             total += F.cross_entropy(logits, targets, reduction="sum").item()
             right += int((logits.argmax(-1) == targets).sum())
-    return AccuracyScore(total / len(pairs), right / len(pairs), len(pairs))
+    return accuracy_score(total, right, len(pairs))
 
 
 def next_sentence_pairs(
@@ -219,27 +206,26 @@ def next_sentence_pairs(
     return found if len(found) == count else found[: len(found) - len(found) % 2]
 
 
-def next_token_score(model: Any, text: TokenStream, *, length: int, rows: int = 512) -> PerplexityScore:
+def next_token_score(model: Any, text: TokenStream, *, length: int, rows: int = 512) -> Score:
     """The loss of each token of the first `rows` rows of running text, except the first of each row."""
     length = min(length, text.tokens)
     if length < 2:
         raise InputError(f"the text to evaluate on has {text.tokens} tokens, and no next one; use more text")
     device = next(model.parameters()).device
-    rows = min(rows, text.tokens // length)
-    ids = _beginning(text, rows * length).view(rows, length)
+    ids = chunks(text, length=length, rows=rows)
     total = 0.0
     with evaluation_mode(model):
         for part in torch.split(ids, max(TOKENS // 4 // length, 1)):
             part = part.to(device)
             logits = model.logits(model(part[:, :-1])).float()
             total += F.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten(), reduction="sum").item()
-    count = rows * (length - 1)
-    return PerplexityScore(total / count, count)
+    count = ids[:, 1:].numel()
+    return perplexity_score(total, count)
 
 
 def bidirectional_scores(
     model: Any, text: TokenStream, tokenizer: Tokenizer, *, length: int, rows: int = 512
-) -> tuple[PerplexityScore, PerplexityScore]:
+) -> tuple[Score, Score]:
     """The loss of each token of the first `rows` rows, predicted from the tokens before it and from those after it.
 
     Each row is between [CLS] and [SEP], which are not predicted.
@@ -255,12 +241,10 @@ def bidirectional_scores(
             for way, logits in enumerate((ahead[:, :-2], back[:, 2:])):
                 targets = part[:, 1:-1].flatten()
                 totals[way] += F.cross_entropy(logits.float().flatten(0, 1), targets, reduction="sum").item()
-    return PerplexityScore(totals[0] / count, count), PerplexityScore(totals[1] / count, count)
+    return perplexity_score(totals[0], count), perplexity_score(totals[1], count)
 
 
-def span_score(
-    model: Any, corruption: SpanCorruption, text: TokenStream, *, rows: int = 512, seed: int = 0
-) -> PerplexityScore:
+def span_score(model: Any, corruption: SpanCorruption, text: TokenStream, *, rows: int = 512, seed: int = 0) -> Score:
     """Drop spans of the first `rows` rows of running text and predict the targets, with sentinels and end."""
     device = next(model.parameters()).device
     ids = chunks(text, length=corruption.sizes.tokens, rows=rows)
@@ -274,9 +258,4 @@ def span_score(
             decoder_ids = F.pad(targets[:, :-1], (1, 0), value=model.begin)
             logits = model.logits(model(given.to(device), decoder_ids.to(device))).float()
             total += F.cross_entropy(logits.flatten(0, 1), targets.flatten().to(device), reduction="sum").item()
-    return PerplexityScore(total / corrupted.targets.numel(), corrupted.targets.numel())
-
-
-def _beginning(text: TokenStream, count: int) -> Tensor:
-    """The first tokens of a text, across its pieces."""
-    return torch.from_numpy(np.concatenate([piece[:count] for piece in text.pieces])[:count].astype(np.int64))
+    return perplexity_score(total, corrupted.targets.numel())

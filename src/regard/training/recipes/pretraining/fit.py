@@ -14,7 +14,7 @@ from regard.data.files import COMPRESSED_SUFFIXES
 from regard.files.storage import file_identity
 from regard.models.family import pretrainable_families
 from regard.training.recipes.pretraining.config import DEFAULT_VOCAB_SIZE, PretrainingConfig
-from regard.training.recipes.pretraining.dataset import are_corpora
+from regard.training.recipes.pretraining.corpus import are_corpora
 from regard.training.recipes.pretraining.objectives import objective_class
 from regard.training.settings import parse_budget
 from regard.wording import count_of

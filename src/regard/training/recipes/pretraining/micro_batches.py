@@ -128,25 +128,18 @@ class MicroBatches:
             at = stop
             starts.append(at)
         rows = len(starts) - 1
-        batch = MicroBatch(number, row + rows, at, torch.from_numpy(ids))
+        shape = (-1, self.length) if self.full else (-1,)
+        batch = MicroBatch(number, row + rows, at, torch.from_numpy(ids).view(shape))
         if self.pairs:
             labels = torch.from_numpy(spans.labels[:rows])
-            batch = replace(batch, segments=torch.from_numpy(segments), labels=labels)
-        return self._rectangle(batch) if self.full else self._packed(batch, starts)
+            batch = replace(batch, segments=torch.from_numpy(segments).view(shape), labels=labels)
+        return batch if self.full else self._packed(batch, starts)
 
     def _estimate(self) -> int:
         """The maximum number of rows considered for a micro-batch; nearly always all that fit."""
         spans = self.rows.spans(0, SAMPLE)
         mean = (np.diff(spans.first) + np.diff(spans.second)).mean() + self.length - self.rows.tokens
         return int(SPARE * self.tokens / mean) + 1
-
-    def _rectangle(self, batch: MicroBatch) -> MicroBatch:
-        segments = batch.segments
-        return replace(
-            batch,
-            ids=batch.ids.view(-1, self.length),
-            segments=None if segments is None else segments.view(-1, self.length),
-        )
 
     def _packed(self, batch: MicroBatch, starts: list[int]) -> MicroBatch:
         """Padding counts as rows without labels; empty rows are added up to a constant number of rows."""

@@ -7,7 +7,7 @@ be compiled and distributed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -15,14 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.data.corpus import train_tokenizer
-from regard.data.masking import Masking
+from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.models.family import Objective, describe_family
 from regard.nn.masks import Layout, Packed, Padded, first_token_indices
 from regard.text import Tokenizer
 from regard.training.recipes.pretraining import evaluate
 from regard.training.recipes.pretraining.config import ModelSection, PretrainingConfig
-from regard.training.recipes.pretraining.losses import mean_loss, split_rows, token_loss
 from regard.training.recipes.pretraining.micro_batches import MicroBatch, MicroBatches, PositionShift
 from regard.training.recipes.pretraining.row_sampler import RowSampler, SentencePairs, TextChunks
 from regard.training.recipes.pretraining.span_corruption import (
@@ -34,7 +33,10 @@ from regard.training.recipes.pretraining.span_corruption import (
 from regard.training.recipes.pretraining.token_stream import TokenStream
 
 DISCRIMINATOR_WEIGHT = 50.0  # of ELECTRA's loss per token, which is much smaller than that of the generator
-Scores = dict[str, dict[str, float]]
+ALL_MASKED = (1.0, 0.0, 0.0)
+ALIGNED = 64  # GPUs multiply matrices faster if their sides are multiples of this
+MAX_ELEMENTS = 2**31 - 1  # of a tensor: kernels index with 32 bits
+Scores = dict[str, evaluate.Score]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +107,7 @@ class MaskedLanguageModeling(PretrainingObjective):
     """BERT's: predict masked tokens and, for pairs, whether B follows A."""
 
     special_tokens = ("cls", "sep", "mask", "pad")
+    replacements: ClassVar[tuple[float, float, float] | None] = None  # in place of those of the settings
 
     def __init__(self, model: Any, masking: Masking, *, length: int) -> None:
         super().__init__()
@@ -118,7 +121,7 @@ class MaskedLanguageModeling(PretrainingObjective):
         masking = masking_for(
             tokenizer,
             rate=settings.mlm_probability,
-            replace=settings.replacement_probabilities,
+            replace=cls.replacements or settings.replacement_probabilities,
             whole_words=settings.whole_word_mask,
             device=device,
         )
@@ -163,8 +166,23 @@ class MaskedLanguageModeling(PretrainingObjective):
         starts: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> dict[str, Tensor]:
+        layout: Layout = Padded()
+        if starts is not None and positions is not None:
+            # On a CPU the lengths group rows of equal length; a GPU kernel reads the starts.
+            sizes = None if ids.is_cuda else tuple(size for size in starts.diff().tolist() if size)
+            layout = Packed(sizes, starts, positions, self.length)
+        return self._losses(ids, layout, segments, masked_positions, targets, labels)
+
+    def _losses(
+        self,
+        ids: Tensor,
+        layout: Layout,
+        segments: Tensor | None,
+        masked_positions: Tensor,
+        targets: Tensor,
+        labels: Tensor | None,
+    ) -> dict[str, Tensor]:
         model: Any = self.model  # has the heads that are used
-        layout = self._layout(ids, starts, positions)
         # Only masked tokens go through the output layer, which is as wide as the vocabulary, and through most of the
         # last layer, together with the first token of each row, which represents the pair.
         rows = masked_positions if labels is None else torch.cat([masked_positions, first_token_indices(ids, layout)])
@@ -175,20 +193,13 @@ class MaskedLanguageModeling(PretrainingObjective):
             losses["nsp"] = mean_loss(model.nsp_head(model.pooler.vectors(hidden[len(masked_positions) :])), labels)
         return losses | {"loss": torch.stack(list(losses.values())).sum()}
 
-    def _layout(self, ids: Tensor, starts: Tensor | None, positions: Tensor | None) -> Layout:
-        if starts is None or positions is None:
-            return Padded()
-        # On a CPU the lengths group rows of equal length; a GPU kernel reads the starts.
-        sizes = None if ids.is_cuda else tuple(size for size in starts.diff().tolist() if size)
-        return Packed(sizes, starts, positions, self.length)
-
     @staticmethod
     def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
         length, text, tokenizer = config.data.max_length, dataset.held_out, dataset.tokenizer
-        masking = masking_for(tokenizer, rate=config.objective.mlm_probability, replace=(1.0, 0.0, 0.0))
-        scores = {"mlm": asdict(evaluate.masked_lm_score(model, masking, text, tokenizer, length=length))}
+        masking = masking_for(tokenizer, rate=config.objective.mlm_probability, replace=ALL_MASKED)
+        scores = {"mlm": evaluate.masked_lm_score(model, masking, text, tokenizer, length=length)}
         if config.objective.sentence_pairs == "next":
-            scores["nsp"] = asdict(evaluate.next_sentence_score(model, text, tokenizer, length=length))
+            scores["nsp"] = evaluate.next_sentence_score(model, text, tokenizer, length=length)
         return scores
 
     @staticmethod
@@ -209,35 +220,21 @@ class ReplacedTokenDetection(MaskedLanguageModeling):
     """ELECTRA's: a generator predicts masked tokens, which are replaced by samples of its predictions; the
     discriminator finds the tokens that differ from the text. The generator learns from its own loss only."""
 
-    @classmethod
-    def from_config(
-        cls, config: PretrainingConfig, model: Any, tokenizer: Tokenizer, device: torch.device | None = None
-    ) -> ReplacedTokenDetection:
-        settings = config.objective
-        masking = masking_for(
-            tokenizer,
-            rate=settings.mlm_probability,
-            replace=(1.0, 0.0, 0.0),
-            whole_words=settings.whole_word_mask,
-            device=device,
-        )
-        return cls(model, masking, length=config.data.max_length)
+    replacements = ALL_MASKED
 
     @staticmethod
     def trained_models(model: Any) -> dict[str, nn.Module]:
         return {"": model.discriminator, "generator": model.generator}
 
-    def forward(
+    def _losses(
         self,
         ids: Tensor,
+        layout: Layout,
+        segments: Tensor | None,
         masked_positions: Tensor,
         targets: Tensor,
-        segments: Tensor | None = None,
-        labels: Tensor | None = None,
-        starts: Tensor | None = None,
-        positions: Tensor | None = None,
+        labels: Tensor | None,
     ) -> dict[str, Tensor]:
-        layout = self._layout(ids, starts, positions)
         generator, discriminator = self.model.generator, self.model.discriminator
         vectors = generator.mlm_head.vectors(generator(ids, layout, segments, output_positions=masked_positions))
         words = token_loss(vectors, generator.mlm_head.weight, generator.mlm_head.bias, targets)
@@ -253,10 +250,10 @@ class ReplacedTokenDetection(MaskedLanguageModeling):
     @staticmethod
     def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
         length, text, tokenizer = config.data.max_length, dataset.held_out, dataset.tokenizer
-        masking = masking_for(tokenizer, rate=config.objective.mlm_probability, replace=(1.0, 0.0, 0.0))
+        masking = masking_for(tokenizer, rate=config.objective.mlm_probability, replace=ALL_MASKED)
         words = evaluate.masked_lm_score(model.generator, masking, text, tokenizer, length=length)
         replaced = evaluate.replaced_token_score(model, masking, text, tokenizer, length=length)
-        return {"mlm": asdict(words), "replaced": asdict(replaced)}
+        return {"mlm": words, "replaced": replaced}
 
     @staticmethod
     def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
@@ -295,7 +292,7 @@ class CausalLanguageModeling(PretrainingObjective):
 
     @staticmethod
     def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
-        return {"lm": evaluate.next_token_score(model, dataset.held_out, length=config.data.max_length).to_dict()}
+        return {"lm": evaluate.next_token_score(model, dataset.held_out, length=config.data.max_length)}
 
     @staticmethod
     def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
@@ -345,7 +342,7 @@ class SpanDenoising(PretrainingObjective):
     @staticmethod
     def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
         corruption = _span_corruption(config, dataset.tokenizer)
-        return {"spans": evaluate.span_score(model, corruption, dataset.held_out).to_dict()}
+        return {"spans": evaluate.span_score(model, corruption, dataset.held_out)}
 
     @staticmethod
     def check_held_out(config: PretrainingConfig, dataset: PretrainingDataset) -> None:
@@ -404,7 +401,7 @@ class BidirectionalLanguageModeling(PretrainingObjective):
     def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
         text, tokenizer = dataset.held_out, dataset.tokenizer
         ahead, back = evaluate.bidirectional_scores(model, text, tokenizer, length=config.data.max_length)
-        return {"forwards": ahead.to_dict(), "backwards": back.to_dict()}
+        return {"forwards": ahead, "backwards": back}
 
     @staticmethod
     def check_held_out(config: PretrainingConfig, dataset: PretrainingDataset) -> None:
@@ -498,3 +495,35 @@ def masking_for(
             )
         continues = continues.to(device)
     return Masking(special.to(device), mask=tokenizer.mask_token_id, rate=rate, replace=replace, continues=continues)
+
+
+def token_loss(vectors: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """Mean cross-entropy over the vocabulary, which is padded on a GPU with entries of probability 0.
+
+    Ignored targets do not count; 0 if all are ignored.
+    """
+    more = -len(weight) % ALIGNED
+    if vectors.is_cuda and more:
+        bias = weight.new_zeros(len(weight)) if bias is None else bias
+        weight, bias = F.pad(weight, (0, 0, 0, more)), F.pad(bias, (0, more), value=-1e4)
+    parts = zip(split_rows(vectors, len(weight)), split_rows(targets, len(weight)), strict=True)
+    sums = [_summed_loss(F.linear(part, weight, bias), words) for part, words in parts]
+    return torch.stack(sums).sum() / _target_count(targets)
+
+
+def split_rows(rows: Tensor, vocabulary: int) -> tuple[Tensor, ...]:
+    """The rows in parts whose logits over the vocabulary a kernel can index."""
+    return torch.split(rows, -(-len(rows) // -(-len(rows) * vocabulary // MAX_ELEMENTS)))
+
+
+def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy over targets that are not ignored; 0 if all are ignored."""
+    return _summed_loss(logits, targets) / _target_count(targets)
+
+
+def _summed_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.float(), targets, ignore_index=IGNORE_INDEX, reduction="sum")
+
+
+def _target_count(targets: Tensor) -> Tensor:
+    return (targets != IGNORE_INDEX).sum().clamp(min=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,17 +16,22 @@ from torch import nn
 from regard.checkpoints import loading
 from regard.device import autocast_dtype
 from regard.errors import InputError
-from regard.models.family import can
+from regard.files.durable_folder import describe_changes
+from regard.models.family import build, can, describe_family, family_name, pretrainable_families
 from regard.render.result import Result, Table
+from regard.text import Tokenizer
 from regard.training.distributed.world import World
 from regard.training.events import Events, Finished, PretrainingPlan, describe_scores
 from regard.training.loop import derive_seed
 from regard.training.recipe import Capability, Evaluation, Recipe, Scores, Share, StepBatch
-from regard.training.recipes.pretraining.build import new_model, pretrained_model
 from regard.training.recipes.pretraining.config import PretrainingConfig
 from regard.training.recipes.pretraining.micro_batches import MicroBatch
-from regard.training.recipes.pretraining.objectives import PretrainingDataset, PretrainingObjective, objective_class
-from regard.training.recipes.pretraining.plan import expected_loss
+from regard.training.recipes.pretraining.objectives import (
+    PretrainingDataset,
+    PretrainingObjective,
+    layer_parameters,
+    objective_class,
+)
 from regard.training.settings import parse_budget
 from regard.training.speed import Speed
 from regard.training.trainer import Trainer
@@ -33,6 +39,10 @@ from regard.wording import duration
 
 CHECKPOINTS = "checkpoints"
 OTHER_TEXT = "{} was trained on another text: resume with the same --corpus and --heldout, if it was given"
+DROPOUTS = ("dropout", "attention_dropout")
+# The runs behind the curve: parameters of the layers, vocabulary size, and tokens read.
+MEASURED_LAYERS, MEASURED_VOCABULARY, MEASURED_TOKENS = 10_616_832, 30_522, (5e7, 5e9)
+CURVE = (2.05, 1.62, 0.42)  # irreducible loss, reducible loss at 100 million tokens, exponent
 
 
 class PretrainingResult(Result):
@@ -140,11 +150,7 @@ class LanguageModelRecipe(Recipe):
         return -sum(float(score["loss"]) for score in scores.values())
 
     def other_data(self, position: Any) -> str:
-        if position["text"] == self.dataset.digest:
-            return ""
-        return (
-            f"{self.output} was trained on another text: resume with the same --corpus and --heldout, if it was given"
-        )
+        return "" if position["text"] == self.dataset.digest else OTHER_TEXT.format(self.output)
 
     def seconds_left(self) -> float:
         """What the preparation has left of the budget."""
@@ -188,3 +194,72 @@ def train_and_save(recipe: LanguageModelRecipe, *, device: torch.device, world: 
     cost: dict[str, Any] = {"steps": outcome.steps, "tokens": outcome.tokens, "seconds": outcome.seconds}
     yield Finished(scores=outcome.scores, text_digest=recipe.dataset.digest, **cost)
     return PretrainingResult(output=str(output), scores=outcome.scores, **cost)
+
+
+def model_config(config: PretrainingConfig, **fields: Any) -> Any:
+    """The configuration of the model that the settings describe."""
+    family = pretrainable_families()[config.model.family]
+    return family.config_class(family=family.name, **config.recipe.config_fields(dict(config.model)), **fields)
+
+
+def trained_heads(config: PretrainingConfig) -> tuple[str, ...] | None:
+    """The heads that a run trains; None: the family's default. Without sentence pairs there are no heads for them."""
+    if config.recipe.objective == "replaced-token-detection":
+        return ("discriminator",)
+    if config.recipe.objective != "masked-lm":
+        return None
+    return ("mlm_head",) if config.objective.sentence_pairs == "none" else ("pooler", "mlm_head", "nsp_head")
+
+
+def new_model(config: PretrainingConfig, tokenizer: Tokenizer) -> Any:
+    """A model with new weights."""
+    ids = {name: getattr(tokenizer, token) for name, token in config.recipe.token_ids.items()}
+    model = build(model_config(config, vocab_size=tokenizer.size, **ids), output_heads=trained_heads(config))
+    return model if config.recipe.trained_model is None else config.recipe.trained_model(model)
+
+
+def pretrained_model(config: PretrainingConfig, tokenizer: Tokenizer, name: str) -> Any:
+    """A pretrained model to continue from; its shape and vocabulary must match the settings."""
+    if config.recipe.trained_model is not None:
+        title = describe_family(config.model.family)
+        raise InputError(
+            f"{title} cannot be trained from {name}: the other model that it is trained with is new. Start without a "
+            "model, or continue an interrupted run with --resume"
+        )
+    found: Any
+    found, vocabulary = loading.load(name)
+    family = pretrainable_families()[config.model.family]
+    if family_name(found) != family.name:
+        raise InputError(f"{name} is not a {config.model.family}; start from a model of that family")
+    if vocabulary is None or vocabulary.vocabulary != tokenizer.vocabulary:
+        raise InputError(f"{name} has another vocabulary than the corpus; set vocabulary.path to that model's folder")
+    settings = config.recipe.config_fields(dict(config.model))
+    dropouts = {key: value for key, value in settings.items() if key in DROPOUTS}
+    wanted = {key: value for key, value in settings.items() if key not in DROPOUTS}
+    if different := describe_changes({key: getattr(found.config, key) for key in wanted}, wanted):
+        raise InputError(f"{name} has another shape than [model]: {'; '.join(different)}. Set [model] to its shape")
+    present = tuple(head for head in family.output_heads if getattr(found, head) is not None)
+    new = build(replace(found.config, **dropouts), output_heads=trained_heads(config) or present or None)
+    if missing := new.load_state_dict(found.state_dict(), strict=False).missing_keys:
+        heads = ", ".join(sorted({key.split(".")[0] for key in missing}))
+        raise InputError(
+            f"{name} lacks heads that this run trains: {heads}; start from a model that was pretrained for it"
+        )
+    return new
+
+
+def expected_loss(config: PretrainingConfig, vocabulary: int, tokens: int) -> float | None:
+    """The masked language modeling loss to expect after `tokens` tokens; None if no comparable run was measured.
+
+    The curve is fitted to runs on English text with 6 layers of 384, a vocabulary of 30,522 and Muon.
+    """
+    comparable = (
+        config.recipe.objective == "masked-lm"
+        and config.optimizer.name == "muon"
+        and config.objective.mlm_probability == 0.15
+        and 1 / 2 <= layer_parameters(config.model) / MEASURED_LAYERS <= 2
+        and 3 / 4 <= vocabulary / MEASURED_VOCABULARY <= 4 / 3
+        and MEASURED_TOKENS[0] <= tokens <= MEASURED_TOKENS[1]
+    )
+    least, size, power = CURVE
+    return least + size * (tokens / 1e8) ** -power if comparable else None

@@ -91,12 +91,8 @@ class RowSampler:
         """Rows `first` to `first + count` of the endless sequence."""
         raise NotImplementedError
 
-    def _anchors(self, first: int, count: int) -> Positions:
-        """The positions in the text at or near which rows start."""
-        return np.concatenate([anchors for anchors, _ in self._runs(first, count)])
-
     def _runs(self, first: int, count: int) -> Iterator[tuple[Positions, Positions]]:
-        """The anchors of rows, in runs of one group, each with the pieces of the group."""
+        """The anchors of rows, at or near which they start, in runs of one group, each with the pieces of the group."""
         while count:
             epoch, at = divmod(first, self.epoch)
             order = self._epoch(epoch)
@@ -155,7 +151,7 @@ class TextChunks(RowSampler):
             )
 
     def spans(self, first: int, count: int) -> RowSpans:
-        starts = self._anchors(first, count)
+        starts = np.concatenate([anchors for anchors, _ in self._runs(first, count)])
         nothing = np.zeros((count, 2), dtype=np.int64)
         return RowSpans(np.stack([starts, starts + self.tokens], axis=1), nothing, np.full(count, FOLLOWS))
 

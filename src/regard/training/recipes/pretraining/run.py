@@ -1,8 +1,7 @@
 """A pretraining run from text files to a model folder: prepare, plan, train, evaluate; resumable at any point.
 
-regard.json    the manifest: which files of the folder belong to the run
-config.toml    all settings
-events.jsonl   the events, one line each
+Beside the files of every run (`regard.training.run_folder`, without run.json) the folder holds
+
 vocabulary/ corpus/ heldout/   the tokenizer and the encoded text
 checkpoints/   the state of the run between two steps
 config.json model.safetensors tokenizer.json ...   the model, when it is finished
@@ -28,20 +27,14 @@ from regard.data.corpus.shard_cache import CACHE_BYTES
 from regard.errors import InputError
 from regard.events import Note, drain
 from regard.files.checksums import Verify, written_files
-from regard.files.disk import atomic_write, finish_save
-from regard.files.durable_folder import (
-    LOCK,
-    FolderRecord,
-    any_files,
-    lock_folder,
-    refuse_foreign_content,
-)
+from regard.files.disk import atomic_write
+from regard.files.durable_folder import LOCK, FolderRecord, any_files, lock_folder
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.checkpoint import Checkpoints
 from regard.training.distributed.world import join_world
 from regard.training.events import Events
 from regard.training.recipes.pretraining.config import PretrainingConfig
-from regard.training.recipes.pretraining.dataset import (
+from regard.training.recipes.pretraining.corpus import (
     CORPUS,
     HELD_OUT,
     open_dataset,
@@ -58,10 +51,12 @@ from regard.training.recipes.pretraining.recipe import (
 from regard.training.run_folder import (
     CONFIG,
     EVENTS,
+    HOLDS_MODEL,
     MODEL,
     create_folder,
     discarded_unless,
     log_events,
+    read_record,
     saved_config,
 )
 from regard.training.tensorboard import TensorBoardLog
@@ -102,7 +97,7 @@ def pretrain(
     is a folder. A budget includes what comes before the first step.
     """
     begin = time.perf_counter()
-    board = TensorBoardLog.open(tensorboard)
+    board = None if tensorboard is None else TensorBoardLog(tensorboard)
     if bool(config.schedule.max_steps) == bool(config.schedule.budget):
         raise InputError(
             "how long to train? give a budget such as --budget 20min, or --set schedule.max_steps=N, one of them"
@@ -114,7 +109,9 @@ def pretrain(
                     loading.find_folder(start)  # a wrong name is an error before the text is prepared
                 created = _open(output, config, resume=resume)
                 stack.enter_context(lock_folder(output))
-                stack.enter_context(discarded_unless(partial(_is_begun, output), output, FILES, created=created))
+                usable = {*FILES.files, MODEL} - {LOCK, CONFIG, EVENTS}  # prepared text, a checkpoint or a model
+                begun = partial(any_files, output, usable)
+                stack.enter_context(discarded_unless(begun, output, FILES, created=created))
                 FILES.write(output)  # before the first file it lists
                 fresh = not _is_trained(output)
                 yield from prepare(
@@ -141,11 +138,7 @@ def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> bool:
 
     Returns whether the folder was created.
     """
-    finish_save(output)
-    if FolderRecord.read(output, kind=FILES.kind) is None:
-        if (output / MODEL).exists():
-            raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
-        refuse_foreign_content(output)
+    read_record(output, FILES.kind)
     if not resume and (output / CONFIG).is_file() and Checkpoints(output / CHECKPOINTS).any():
         raise InputError(f"{output} holds an unfinished run: continue it with --resume, or choose another --output")
     if _is_trained(output) and (saved := saved_config(output, resume=resume)):
@@ -156,18 +149,13 @@ def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> bool:
                 "Resume with those, or choose another --output"
             )
     if not resume and (output / MODEL).exists():
-        raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
+        raise InputError(HOLDS_MODEL.format(output))
     refuse_foreign_files(output, dict.fromkeys((MODEL, *TOKENIZER_FILES)))
     return create_folder(output)
 
 
 def _is_trained(output: Path) -> bool:
     return Checkpoints(output / CHECKPOINTS).any() or (output / MODEL).exists()
-
-
-def _is_begun(output: Path) -> bool:
-    """Whether the folder holds anything that the next run can use: prepared text, a checkpoint or a model."""
-    return any_files(output, {*FILES.files, MODEL} - {LOCK, CONFIG, EVENTS})
 
 
 def _finished(output: Path, dataset: PretrainingDataset) -> tuple[PretrainingResult | None, str]:

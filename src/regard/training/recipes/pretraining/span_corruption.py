@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tokenizers
 import torch
@@ -125,27 +126,15 @@ def _select(ids: Tensor, keep: Tensor, count: int) -> Tensor:
 
 
 def train_with_sentinels(
-    texts: Iterable[str],
-    *,
-    kind: TokenizerType = "bpe",
-    size: int,
-    exact: bool = True,
-    lowercase: bool,
-    minimum: int,
-    max_length: int | None,
+    texts: Iterable[str], *, size: int, max_length: int | None, kind: TokenizerType = "bpe", **options: Any
 ) -> Tokenizer:
-    """A tokenizer of `size` entries, including padding and sentinels; every text is followed by an end token."""
+    """A tokenizer of `size` entries, including padding and sentinels; every text is followed by an end token.
+
+    `options` are those of `train_tokenizer`.
+    """
     more = SENTINELS + 1
     try:
-        plain = train_tokenizer(
-            texts,
-            kind=kind,
-            size=max(size - more, 1),
-            exact=exact,
-            lowercase=lowercase,
-            minimum=minimum,
-            max_length=max_length,
-        )
+        plain = train_tokenizer(texts, kind=kind, size=max(size - more, 1), max_length=max_length, **options)
     except SizeError as error:
         raise SizeError(
             f"{error}. In vocabulary.vocab_size, {size:,}, {more} entries are padding and sentinels", error.size + more

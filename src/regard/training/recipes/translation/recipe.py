@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from regard.checkpoints.files import checksums, verify
+from regard.data.batch import collate
 from regard.data.readers import ExampleSet
 from regard.data.translation_pairs import TranslationPair, pairs_digest
 from regard.errors import InputError
@@ -33,25 +36,18 @@ from regard.inference.translation.translator import (
     save_translator,
 )
 from regard.models.family import build, translation_families
+from regard.nn.masks import Padded
 from regard.render.result import Table
 from regard.text.language import LanguageProfile
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.distributed.world import World
-from regard.training.events import Events, Finished
-from regard.training.learning_curve import curve_lines
+from regard.training.events import Events, Finished, curve_lines
 from regard.training.recipe import Evaluation, Recipe, Share, StepBatch, TrainingOutcome, TrainingRun, epochs_from
 from regard.training.recipes.translation.config import (
     DEFAULT_VOCAB_SIZE,
     TranslationConfig,
     TranslationTrainingSection,
     TranslatorSection,
-)
-from regard.training.recipes.translation.objective import (
-    EncodedPair,
-    TranslationBatch,
-    TranslationObjective,
-    collate_pairs,
-    group_by_length,
 )
 from regard.training.run import Session, run, started
 from regard.training.run_folder import REPORT, RunReport
@@ -95,6 +91,99 @@ class TranslationReport(RunReport):
         names = list(self.outcome.scores)
         rows = [[epoch, *(scores[name] for name in names)] for epoch, scores in enumerate(self.outcome.history, 1)]
         return ["epoch", *names], rows
+
+
+@dataclass(frozen=True)
+class EncodedPair:
+    """Token ids of a pair; each side ends with its end token."""
+
+    source: list[int]
+    target: list[int]
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longer side."""
+        return max(len(self.source), len(self.target))
+
+
+@dataclass(frozen=True, eq=False)
+class TranslationBatch:
+    """Sources (B, S) with their layout, and targets (B, T), padded on the right."""
+
+    source: Tensor
+    layout: Padded
+    target: Tensor
+
+    def to(self, device: torch.device) -> TranslationBatch:
+        keep = self.layout.mask
+        layout = Padded(None if keep is None else keep.to(device))
+        return TranslationBatch(self.source.to(device), layout, self.target.to(device))
+
+    def twice(self) -> TranslationBatch:
+        """All rows, followed by a copy of them."""
+        keep = self.layout.mask
+        layout = Padded(None if keep is None else keep.repeat(2, 1))
+        return TranslationBatch(self.source.repeat(2, 1), layout, self.target.repeat(2, 1))
+
+
+def collate_pairs(pairs: Sequence[EncodedPair], *, padding: int) -> TranslationBatch:
+    """One batch of pairs; targets are padded with `padding`, the padding of sources is masked by their layout."""
+    source = collate([pair.source for pair in pairs], packed=False)
+    target = collate([pair.target for pair in pairs], packed=False, padding=padding)
+    assert isinstance(source.layout, Padded)
+    return TranslationBatch(source.ids, source.layout, target.ids)
+
+
+def group_by_length(pairs: Sequence[EncodedPair], *, tokens_per_batch: int, seed: int, epoch: int) -> list[list[int]]:
+    """The indices of the pairs of each batch of an epoch.
+
+    The tokens of a batch, with padding, are at most `tokens_per_batch`, unless it is a single pair.
+    """
+    generator = np.random.default_rng([seed, epoch])
+    order = generator.permutation(len(pairs)).tolist()
+    # Pairs of equal length are shuffled; the sorted lengths, and so the batch boundaries, are the same in every epoch.
+    order.sort(key=lambda index: (pairs[index].length, len(pairs[index].target), len(pairs[index].source)))
+    batches: list[list[int]] = []
+    for index in order:
+        # In ascending order, the current pair is the longest.
+        if not batches or (len(batches[-1]) + 1) * pairs[index].length > tokens_per_batch:
+            batches.append([])
+        batches[-1].append(index)
+    return [batches[number] for number in generator.permutation(len(batches))]
+
+
+class TranslationObjective(nn.Module):
+    """Cross-entropy of the target tokens with label smoothing.
+
+    With `rdrop_weight` each pair is read twice with different dropout, and the symmetric KL divergence between the two
+    predictions is added with that weight (R-Drop, Liang et al. 2021; their alpha is twice the weight).
+    """
+
+    def __init__(
+        self, model: TranslationModel, *, label_smoothing: float, padding: int, rdrop_weight: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.model, self.padding = model, padding
+        self.label_smoothing, self.rdrop_weight = label_smoothing, rdrop_weight
+
+    def forward(self, batch: TranslationBatch, weight: float = 1.0) -> dict[str, Tensor]:
+        """The loss, times the `weight` of a part of a batch."""
+        if self.rdrop_weight:
+            batch = batch.twice()
+        logits = self.model.teacher_forced_logits(batch.source, batch.layout, batch.target).float()
+        loss = F.cross_entropy(
+            logits.flatten(0, 1),
+            batch.target.flatten(),
+            ignore_index=self.padding,
+            label_smoothing=self.label_smoothing,
+        )
+        if self.rdrop_weight:
+            present = batch.target[: len(batch.target) // 2] != self.padding
+            first, second = (half.log_softmax(-1) for half in logits.chunk(2))
+            # The mean of the KL divergences in both directions.
+            divergence = ((first.exp() - second.exp()) * (first - second)).sum(-1) / 2
+            loss = loss + self.rdrop_weight * (divergence * present).sum() / present.sum()
+        return {"loss": loss * weight}
 
 
 class TranslatorRecipe(Recipe, TrainingRun):
@@ -169,15 +258,11 @@ class TranslatorRecipe(Recipe, TrainingRun):
         assert self.steps_per_epoch is not None
         for epoch, first in epochs_from(step, self.steps_per_epoch):
             for indices in self._epoch(epoch)[first:]:
-                parts = [
-                    (collate_pairs([self.pairs[index] for index in rows], padding=self.subwords.padding), weight)
-                    for rows, weight in share.parts(indices, self._targets)
-                ]
+                parts = []
+                for rows, weight in share.parts(indices, self._targets):
+                    batch = collate_pairs([self.pairs[index] for index in rows], padding=self.subwords.padding)
+                    parts.append({"batch": batch, "weight": weight})
                 yield StepBatch(parts, tokens=self._targets(indices))
-
-    def inputs(self, part: tuple[TranslationBatch, float], device: torch.device) -> dict[str, Any]:
-        batch, weight = part
-        return {"batch": batch.to(device), "weight": weight}
 
     def evaluate(self, model: nn.Module, *, final: bool) -> Evaluation:
         sources, references = zip(*self.data["dev"].examples, strict=True)
