@@ -87,7 +87,8 @@ FAMILY = Family(
 )
 """
 FORMAT = """
-from regard.checkpoints.file_format import FileFormat, TensorNames
+from regard.checkpoints.file_format import FileFormat, TensorNames, keys_of
+from regard.models.rotary import RotaryConfig
 
 LAYER = {
     "attention.project.weight": tuple(f"self_attn.{name}_proj.weight" for name in "qkv"),
@@ -106,13 +107,11 @@ NAMES = TensorNames(
     copies={"lm_head.weight": "{base}embed_tokens.weight"},
     qkv_sizes=(64, 32, 32),
 )
-SAME = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-        "intermediate_size", "max_position_embeddings", "hidden_act", "rope_theta", "bos_token_id", "eos_token_id")
 FORMAT = FileFormat(
-    {**{name: name for name in SAME}, "layer_norm_eps": "rms_norm_eps"},
-    lambda output_heads: "LlamaForCausalLM",
+    keys_of(RotaryConfig, layer_norm_eps="rms_norm_eps"),
     lambda config: NAMES,
     class_prefix="Llama",
+    classes={(): "ForCausalLM"},
     task_heads={"SequenceClassification": {"output": "score"}},
 )
 """

@@ -326,7 +326,11 @@ def fitted(names: TensorNames, tensors: Iterable[str]) -> TensorNames:
 
 def tidied(names: TensorNames, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of a file with current names, without buffers and copies; a copy may replace its original."""
-    result = {_modern(name): tensor for name, tensor in tensors.items() if not re.fullmatch(names.buffers, name)}
+    result = {
+        _modern(name): tensor
+        for name, tensor in tensors.items()
+        if not re.fullmatch(names.buffers, name.removeprefix(names.prefix))
+    }
     for copy, original in names.copies.items():
         if copy in result and original not in result:
             result[original] = result.pop(copy)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, Table, TensorNames, qkv
+from regard.checkpoints.file_format import FileFormat, Table, TensorNames, keys_of, qkv
+from regard.models.bart import BartConfig
 
 ENCODER_LAYER: Table = {
     "attention.project.{p}": qkv("self_attn.", ("q_proj", "k_proj", "v_proj")),
@@ -45,28 +46,16 @@ def tensor_names(config: Any) -> TensorNames:
     return TensorNames("model.", base, LAYERS, HEADS, copies=dict.fromkeys(COPIES, "{base}shared.weight"))
 
 
-KEYS = {
-    "vocab_size": "vocab_size",
+RENAMED = {
     "hidden_size": "d_model",
     "num_hidden_layers": "encoder_layers",
     "num_decoder_layers": "decoder_layers",
     "num_attention_heads": "encoder_attention_heads",
-    "decoder_attention_heads": "decoder_attention_heads",
     "intermediate_size": "encoder_ffn_dim",
-    "decoder_ffn_dim": "decoder_ffn_dim",
-    "max_position_embeddings": "max_position_embeddings",
     "hidden_act": "activation_function",
-    "scale_embedding": "scale_embedding",
-    "dropout": "dropout",
-    "attention_dropout": "attention_dropout",
-    "activation_dropout": "activation_dropout",
-    "pad_token_id": "pad_token_id",
-    "bos_token_id": "bos_token_id",
-    "eos_token_id": "eos_token_id",
-    "decoder_start_token_id": "decoder_start_token_id",
-    "forced_bos_token_id": "forced_bos_token_id",
 }
 FIXED = {"tie_word_embeddings": True, "is_decoder": False}
+DEFAULTS = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
 
 def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
@@ -76,20 +65,15 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
         ("decoder_ffn_dim", "intermediate_size"),
     ):
         fields.setdefault(ours, fields[default])
-    for name in ("dropout", "attention_dropout", "activation_dropout"):  # files may have 0 for 0.0
-        fields[name] = float(fields[name]) if type(fields.get(name)) is int else fields.get(name, 0.0)
-
-
-def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    document["is_encoder_decoder"] = True
 
 
 FORMAT = FileFormat(
-    KEYS,
-    lambda output_heads: "BartForConditionalGeneration",
+    keys_of(BartConfig, without=("norm_first", "layer_norm_eps"), **RENAMED),
     tensor_names,
     FIXED,
+    DEFAULTS,
+    {"is_encoder_decoder": True},
     read=read,
-    write=write,
     class_prefix="Bart",
+    classes={(): "ForConditionalGeneration"},
 )

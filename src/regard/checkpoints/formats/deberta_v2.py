@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, Table, TensorNames, qkv
+from regard.checkpoints.file_format import FileFormat, Table, TensorNames, keys_of, qkv
 from regard.checkpoints.formats import bert
 from regard.errors import InputError
 from regard.models.deberta_v2 import DebertaV2Config
 
 LAYER: Table = {**bert.LAYER, "attention.project.{p}": qkv("attention.self.", ("query_proj", "key_proj", "value_proj"))}
 
-HEAD = {
-    "mlm_head.linear.{p}": "lm_predictions.lm_head.dense.{p}",
-    "mlm_head.norm.{p}": "lm_predictions.lm_head.LayerNorm.{p}",
-    "mlm_head.bias": "lm_predictions.lm_head.bias",
-}
+HEAD = bert.mlm_head("lm_predictions.lm_head.dense", "lm_predictions.lm_head.LayerNorm", "lm_predictions.lm_head.bias")
 
 
 def tensor_names(config: DebertaV2Config) -> TensorNames:
@@ -43,11 +39,11 @@ def tensor_names(config: DebertaV2Config) -> TensorNames:
         {("encoder.layers", "encoder.layer"): {**LAYER, **projections}},
         {"mlm_head": bert.NAMES.output_heads["mlm_head"] if config.legacy else HEAD},
         copies=bert.NAMES.copies if config.legacy else {},
-        buffers=rf"(deberta\.)?embeddings\.{unused}",
+        buffers=rf"embeddings\.{unused}",
     )
 
 
-MISSING = {  # what transformers assumes if config.json lacks a key
+DEFAULTS = {  # what transformers assumes if config.json lacks a key
     "pos_att_type": [],
     "share_att_key": False,
     "position_buckets": None,
@@ -61,7 +57,6 @@ UNLIMITED = ("position_buckets", "max_relative_positions", "conv_kernel_size")  
 
 
 def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    fields |= {name: value for name, value in MISSING.items() if name not in fields}
     if document.get("relative_attention") is not True:
         raise InputError(
             f"relative_attention is {str(document.get('relative_attention'))[:60]}; Regard's deberta-v2 supports only "
@@ -86,7 +81,6 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
 
 
 def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    document["relative_attention"] = True
     for name in UNLIMITED:
         document[name] = fields[name] or -1
     if fields["conv_kernel_size"] is None:
@@ -94,13 +88,13 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
             del document[name]
 
 
-OWN_KEYS = (*MISSING, "conv_groups", "legacy")
 POOLED = {"pool.0": "pooler.dense", "output": "classifier"}
 FORMAT = FileFormat(
-    {**bert.KEYS, **{name: name for name in OWN_KEYS}},
-    lambda output_heads: "DebertaV2ForMaskedLM" if "mlm_head" in output_heads else "DebertaV2Model",
+    keys_of(DebertaV2Config, without=("embedding_size", "position_offset"), **bert.RENAMED),
     tensor_names,
     {"pooler_hidden_act": "gelu"},
+    DEFAULTS,
+    {"relative_attention": True},
     read=read,
     write=write,
     class_prefix="DebertaV2",

@@ -51,10 +51,10 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 KEYS = {
     **gemma.KEYS,
-    **{
-        name: name
-        for name in (*("query_pre_attn_scalar", "sliding_window", "attn_logit_softcapping", "final_logit_softcapping"),)
-    },
+    "query_pre_attn_scalar": "query_pre_attn_scalar",
+    "sliding_window": "sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
     "hidden_act": "hidden_activation",
 }
 FORMAT = llama.file_format("Gemma2", KEYS, tensor_names=tensor_names, read=read, write=write)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, TensorNames
+from regard.checkpoints.file_format import FileFormat, TensorNames, keys_of
+from regard.models.gpt2 import GptConfig
 
 NAMES = TensorNames(
     "transformer.",
@@ -25,7 +26,7 @@ NAMES = TensorNames(
         }
     },
     copies={"lm_head.weight": "{base}wte.weight"},
-    buffers=r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias",
+    buffers=r"h\.\d+\.attn\.(masked_)?bias",
     transposed=r"decoder\.layers\.\d+\.(attention|ffn)\..*weight",
 )
 
@@ -58,22 +59,19 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
     document["embd_pdrop"] = fields["dropout"]
 
 
+RENAMED = {
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "intermediate_size": "n_inner",
+    "max_position_embeddings": "n_positions",
+    "hidden_act": "activation_function",
+    "layer_norm_eps": "layer_norm_epsilon",
+    "dropout": "resid_pdrop",
+    "attention_dropout": "attn_pdrop",
+}
 FORMAT = FileFormat(
-    {
-        "vocab_size": "vocab_size",
-        "hidden_size": "n_embd",
-        "num_hidden_layers": "n_layer",
-        "num_attention_heads": "n_head",
-        "intermediate_size": "n_inner",
-        "max_position_embeddings": "n_positions",
-        "hidden_act": "activation_function",
-        "layer_norm_eps": "layer_norm_epsilon",
-        "dropout": "resid_pdrop",
-        "attention_dropout": "attn_pdrop",
-        "bos_token_id": "bos_token_id",
-        "eos_token_id": "eos_token_id",
-    },
-    lambda output_heads: "GPT2LMHeadModel",
+    keys_of(GptConfig, **RENAMED),
     lambda config: NAMES,
     {
         "scale_attn_weights": True,
@@ -85,6 +83,7 @@ FORMAT = FileFormat(
     read=read,
     write=write,
     class_prefix="GPT2",
+    classes={(): "LMHeadModel"},
     task_heads={"SequenceClassification": {"output": "score"}},
 )
 GGUF = {
@@ -100,7 +99,6 @@ GGUF = {
             "bos_token_id": "bos_token_id",
             "eos_token_id": "eos_token_id",
         },
-        lambda output_heads: "gpt2",
         lambda config: GGUF_NAMES,
     )
 }

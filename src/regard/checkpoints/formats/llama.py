@@ -45,7 +45,7 @@ def tensor_names(config: LlamaConfig, layer: Table | None = None) -> TensorNames
         {("decoder.layers", "layers"): layer_names(config) if layer is None else layer},
         {"output": {} if tied else {"output.weight": "lm_head.weight"}},
         copies={"lm_head.weight": "{base}embed_tokens.weight"} if tied else {},
-        buffers=r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
+        buffers=r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
         qkv_sizes=(width * config.num_attention_heads, keys, keys),
     )
 
@@ -118,8 +118,6 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
             del document[key]
     if fields["other_eos_token_id"]:
         document["eos_token_id"] = [fields["eos_token_id"], *fields["other_eos_token_id"]]
-    if fields["tie_word_embeddings"]:
-        document["architectures"] = [name.removesuffix("Model") + "ForCausalLM" for name in document["architectures"]]
 
 
 KEYS = {
@@ -135,14 +133,15 @@ KEYS = {
 }
 
 
+TASK_HEADS = {"SequenceClassification": {"output": "score"}, "TokenClassification": {"output": "score"}}
+
+
 def file_format(class_prefix: str, keys: Mapping[str, str], **options: Any) -> FileFormat:
     """Return the file format of a family like Llama."""
     return FileFormat(
         keys,
-        lambda output_heads: f"{class_prefix}ForCausalLM" if output_heads else f"{class_prefix}Model",
-        **{"tensor_names": tensor_names, "read": read, "write": write, **options},
+        **{"tensor_names": tensor_names, "read": read, "write": write, "task_heads": TASK_HEADS, **options},
         class_prefix=class_prefix,
-        task_heads={"SequenceClassification": {"output": "score"}, "TokenClassification": {"output": "score"}},
     )
 
 
@@ -233,7 +232,7 @@ def gguf_format(architecture: str, names: Callable[[Any], TensorNames] = tensor_
             convert=partial(separate_halves, config.head_width) if architecture == "llama" else same_tensor,
         )
 
-    return {architecture: FileFormat(GGUF_KEYS, lambda output_heads: architecture, gguf_names, read=read_gguf)}
+    return {architecture: FileFormat(GGUF_KEYS, gguf_names, read=read_gguf)}
 
 
 def separate_halves(width: int, name: str, tensor: Tensor) -> Tensor:

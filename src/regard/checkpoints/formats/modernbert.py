@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, Table, TensorNames, prefixed
+from regard.checkpoints.file_format import FileFormat, Table, TensorNames, keys_of, prefixed
 from regard.errors import InputError
 from regard.models.modernbert import ModernBertConfig
 
@@ -69,20 +69,9 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
                 fields[name] = rope["rope_theta"]
 
 
-def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    document["classifier_pooling"] = "cls"
-
-
-SAME = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-    *("max_position_embeddings", "global_attn_every_n_layers", "local_attention", "global_rope_theta"),
-    *("local_rope_theta", "attention_dropout", "mlp_dropout", "pad_token_id", "bos_token_id", "eos_token_id"),
-)
 TRANSFORM = {"pool.0": "head.dense", "pool.2": "head.norm", "output": "classifier"}
 FORMAT = FileFormat(
-    {name: name for name in SAME}
-    | {"hidden_act": "hidden_activation", "layer_norm_eps": "norm_eps", "dropout": "embedding_dropout"},
-    lambda output_heads: "ModernBertForMaskedLM" if "mlm_head" in output_heads else "ModernBertModel",
+    keys_of(ModernBertConfig, hidden_act="hidden_activation", layer_norm_eps="norm_eps", dropout="embedding_dropout"),
     tensor_names,
     {
         **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
@@ -90,8 +79,8 @@ FORMAT = FileFormat(
         "classifier_activation": "gelu",
         "rope_scaling": None,
     },
+    written={"classifier_pooling": "cls"},
     read=read,
-    write=write,
     class_prefix="ModernBert",
     task_heads=dict.fromkeys(
         ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"), TRANSFORM

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, Table, TensorNames, qkv
+from regard.checkpoints.file_format import FileFormat, Table, TensorNames, keys_of, qkv
+from regard.models.t5 import T5Config
 
 PROJECTIONS = ("q", "k", "v")
 
@@ -59,7 +60,6 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
         fields["hidden_act"] = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")
     fields.setdefault("num_decoder_layers", fields["num_hidden_layers"])
     fields.setdefault("decoder_start_token_id", fields.get("pad_token_id", 0))
-    fields.setdefault("scale_decoder_outputs", True)
     if "scale_decoder_outputs" in document:
         fields["scale_decoder_outputs"] = document["scale_decoder_outputs"]
 
@@ -69,31 +69,27 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
         activation = document["feed_forward_proj"]
         names = {"gelu_new": "gelu", "gelu": "gelu_python"}
         document["feed_forward_proj"] = f"gated-{names.get(activation, activation)}"
-    document["is_encoder_decoder"] = True
 
 
 FORMAT = FileFormat(
-    {
-        "vocab_size": "vocab_size",
-        "hidden_size": "d_model",
-        "head_dim": "d_kv",
-        "num_hidden_layers": "num_layers",
-        "num_decoder_layers": "num_decoder_layers",
-        "num_attention_heads": "num_heads",
-        "intermediate_size": "d_ff",
-        "hidden_act": "feed_forward_proj",
-        "relative_attention_num_buckets": "relative_attention_num_buckets",
-        "relative_attention_max_distance": "relative_attention_max_distance",
-        "layer_norm_eps": "layer_norm_epsilon",
-        "dropout": "dropout_rate",
-        "scale_decoder_outputs": "tie_word_embeddings",
-        "pad_token_id": "pad_token_id",
-        "eos_token_id": "eos_token_id",
-        "decoder_start_token_id": "decoder_start_token_id",
-    },
-    lambda output_heads: "T5ForConditionalGeneration",
+    keys_of(
+        T5Config,
+        without=("is_gated_act",),
+        hidden_size="d_model",
+        head_dim="d_kv",
+        num_hidden_layers="num_layers",
+        num_attention_heads="num_heads",
+        intermediate_size="d_ff",
+        hidden_act="feed_forward_proj",
+        layer_norm_eps="layer_norm_epsilon",
+        dropout="dropout_rate",
+        scale_decoder_outputs="tie_word_embeddings",
+    ),
     tensor_names,
     {"is_decoder": False},
+    written={"is_encoder_decoder": True},
     read=read,
     write=write,
+    class_prefix="T5",
+    classes={(): "ForConditionalGeneration"},
 )
