@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 from regard.models import llama
-from regard.models.family import Checkpoint
+from regard.models.family import Checkpoint, shape
 from regard.nn.block import LayerConfig
 
 
@@ -51,12 +51,7 @@ FAMILY = replace(
     model_class=Gemma,
     config_class=GemmaConfig,
     checkpoints=(
-        Checkpoint(
-            "google/gemma-2b",
-            2_506_172_416,
-            llama.size(2048, 18, 8, 16384, num_key_value_heads=1),
-            (),
-        ),
+        Checkpoint("google/gemma-2b", 2_506_172_416, shape(2048, 18, 8, 16384, num_key_value_heads=1), ()),
         Checkpoint("google/gemma-7b", 8_537_680_896, {}, ()),
     ),
 )

@@ -36,7 +36,7 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
 FORMAT = FileFormat(
     keys_of(
         MarianConfig,
-        without=("layer_norm_eps",),
+        without=("norm_first", "layer_norm_eps", "bos_token_id", "forced_bos_token_id"),
         **bart.RENAMED,
         target_vocab_size="decoder_vocab_size",
         share_embeddings="share_encoder_decoder_embeddings",
