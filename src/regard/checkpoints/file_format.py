@@ -39,7 +39,7 @@ def same_tensor(name: str, tensor: Any) -> Any:
 
 @dataclass(frozen=True)
 class TensorNames:
-    """Regard's parameter names and their names in transformers' files.
+    """Regard's parameter names and their names in transformers' files; those that a model does not have do not count.
 
     `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
     (ours, theirs) to the names inside one layer. `output_heads` are optional. `copies` names tensors that a file may

@@ -34,18 +34,21 @@ COPIES = (
     "lm_head.weight",
     *(f"{prefix}{side}.embed_tokens.weight" for prefix in ("", "model.") for side in ("encoder", "decoder")),
 )
-
-
-def tensor_names(config: Any) -> TensorNames:
-    base: dict[str, str] = {"embedding.tokens.weight": "shared.weight"}
-    for ours, theirs in (("embedding", "encoder"), ("target_embedding", "decoder")):
-        base[f"{ours}.positions.weight"] = f"{theirs}.embed_positions.weight"
-        base[f"{ours}.norm.{{p}}"] = f"{theirs}.layernorm_embedding.{{p}}"
-    if config.norm_first:
-        base |= {f"{stack}.norm.{{p}}": f"{stack}.layer_norm.{{p}}" for stack in ("encoder", "decoder")}
-    return TensorNames("model.", base, LAYERS, HEADS, copies=dict.fromkeys(COPIES, "{base}shared.weight"))
-
-
+NAMES = TensorNames(
+    "model.",
+    {
+        "embedding.tokens.weight": "shared.weight",
+        "embedding.positions.weight": "encoder.embed_positions.weight",
+        "embedding.norm.{p}": "encoder.layernorm_embedding.{p}",
+        "target_embedding.positions.weight": "decoder.embed_positions.weight",
+        "target_embedding.norm.{p}": "decoder.layernorm_embedding.{p}",
+        "encoder.norm.{p}": "encoder.layer_norm.{p}",
+        "decoder.norm.{p}": "decoder.layer_norm.{p}",
+    },
+    LAYERS,
+    HEADS,
+    copies=dict.fromkeys(COPIES, "{base}shared.weight"),
+)
 RENAMED = {
     "hidden_size": "d_model",
     "num_hidden_layers": "encoder_layers",
@@ -69,7 +72,7 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
 
 FORMAT = FileFormat(
     keys_of(BartConfig, without=("norm_first", "layer_norm_eps"), **RENAMED),
-    tensor_names,
+    lambda config: NAMES,
     FIXED,
     DEFAULTS,
     {"is_encoder_decoder": True},

@@ -10,33 +10,29 @@ from regard.checkpoints.formats import bert
 from regard.errors import InputError
 from regard.models.deberta_v2 import DebertaV2Config
 
-LAYER: Table = {**bert.LAYER, "attention.project.{p}": qkv("attention.self.", ("query_proj", "key_proj", "value_proj"))}
-
+BASE: Table = {
+    **bert.BASE,
+    **bert.SEGMENTS,
+    "relative.table.weight": "encoder.rel_embeddings.weight",
+    "relative.norm.{p}": "encoder.LayerNorm.{p}",
+    "encoder.layers.0.conv.{p}": "encoder.conv.conv.{p}",
+    "encoder.layers.0.conv_norm.{p}": "encoder.conv.LayerNorm.{p}",
+}
+LAYER: Table = {
+    **bert.LAYER,
+    "attention.project.{p}": qkv("attention.self.", ("query_proj", "key_proj", "value_proj")),
+    "attention.score.query.{p}": "attention.self.pos_query_proj.{p}",
+    "attention.score.key.{p}": "attention.self.pos_key_proj.{p}",
+}
 HEAD = bert.mlm_head("lm_predictions.lm_head.dense", "lm_predictions.lm_head.LayerNorm", "lm_predictions.lm_head.bias")
 
 
 def tensor_names(config: DebertaV2Config) -> TensorNames:
-    base: dict[str, Any] = {**bert.BASE, "relative.table.weight": "encoder.rel_embeddings.weight"}
-    if not config.position_biased_input:
-        del base["embedding.positions.weight"]
-    if config.type_vocab_size:
-        base |= bert.SEGMENTS
-    if config.norm_rel_ebd == "layer_norm":
-        base["relative.norm.{p}"] = "encoder.LayerNorm.{p}"
-    if config.conv_kernel_size is not None:
-        base["encoder.layers.0.conv.{p}"] = "encoder.conv.conv.{p}"
-        base["encoder.layers.0.conv_norm.{p}"] = "encoder.conv.LayerNorm.{p}"
-    own = {"p2c": "query", "c2p": "key"} if not config.share_att_key else {}
-    projections = {
-        f"attention.score.{name}.{{p}}": f"attention.self.pos_{name}_proj.{{p}}"
-        for term, name in own.items()
-        if term in config.pos_att_type
-    }
     unused = "position_ids" if config.position_biased_input else r"(position_ids|position_embeddings\.weight)"
     return TensorNames(
         "deberta.",
-        base,
-        {("encoder.layers", "encoder.layer"): {**LAYER, **projections}},
+        BASE,
+        {("encoder.layers", "encoder.layer"): LAYER},
         {"mlm_head": bert.NAMES.output_heads["mlm_head"] if config.legacy else HEAD},
         copies=bert.NAMES.copies if config.legacy else {},
         buffers=rf"embeddings\.{unused}",

@@ -7,27 +7,23 @@ from typing import Any
 
 from regard.checkpoints.file_format import FileFormat, TensorNames
 from regard.checkpoints.formats import bert
-from regard.models.bert import BertConfig
 
-
-def tensor_names(config: BertConfig) -> TensorNames:
-    project = {} if config.embedding_size is None else {"embedding.project.{p}": "embeddings_project.{p}"}
-    return TensorNames(
-        "electra.",
-        {**bert.BASE, **bert.SEGMENTS, **project},
-        {("encoder.layers", "encoder.layer"): bert.LAYER},
-        {
-            "mlm_head": bert.mlm_head(
-                "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"
-            ),
-            "discriminator": {
-                "discriminator.linear.{p}": "discriminator_predictions.dense.{p}",
-                "discriminator.output.{p}": "discriminator_predictions.dense_prediction.{p}",
-            },
+NAMES = TensorNames(
+    "electra.",
+    {**bert.BASE, **bert.SEGMENTS, "embedding.project.{p}": "embeddings_project.{p}"},
+    bert.NAMES.layers,
+    {
+        "mlm_head": bert.mlm_head(
+            "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"
+        ),
+        "discriminator": {
+            "discriminator.linear.{p}": "discriminator_predictions.dense.{p}",
+            "discriminator.output.{p}": "discriminator_predictions.dense_prediction.{p}",
         },
-        copies={"generator_lm_head.weight": bert.TOKENS},
-        buffers=bert.NAMES.buffers,
-    )
+    },
+    copies={"generator_lm_head.weight": bert.TOKENS},
+    buffers=bert.NAMES.buffers,
+)
 
 
 def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
@@ -41,7 +37,7 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 FORMAT = FileFormat(
     {**bert.KEYS, "embedding_size": "embedding_size"},
-    tensor_names,
+    lambda config: NAMES,
     {**bert.FIXED, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
     {"embedding_size": 128},
     read=read,

@@ -36,7 +36,7 @@ KEYS = gemma2.KEYS | {name: name for name in ("sliding_window_pattern", "rope_lo
 FORMAT = llama.file_format(
     "Gemma3Text",
     KEYS,
-    tensor_names=gemma2.tensor_names,
+    layer=gemma2.LAYER,
     read=read,
     write=write,
     fixed={"attn_logit_softcapping": None},
