@@ -9,7 +9,7 @@ from math import sqrt
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.models import gemma
+from regard.models import gemma, llama
 from regard.models.family import Checkpoint, shape
 from regard.nn.attention import softcap
 from regard.nn.block import LayerConfig
@@ -49,7 +49,7 @@ class Gemma2Config(gemma.GemmaConfig):
         )
 
 
-class Gemma2(gemma.Gemma):
+class Gemma2(llama.Llama):
     """A Gemma whose logits are limited to +-final_logit_softcapping."""
 
     config: Gemma2Config

@@ -39,6 +39,8 @@ class LlamaConfig:
     max_position_embeddings: int = 2048
     hidden_act: str = "silu"
     layer_norm_eps: float = 1e-6
+    norm: Literal["rms", "offset-rms"] = "rms"
+    scale_embedding: bool = False
     attention_dropout: float = 0.0
     attention_bias: bool = False  # of all linear layers of the attention
     qkv_bias: bool = False  # of queries, keys and values only
@@ -88,7 +90,6 @@ class LlamaConfig:
         return LayerConfig.from_model_config(
             self,
             norm_first=True,
-            norm="rms",
             gated=True,
             bias=self.mlp_bias,
             qkv_bias=self.attention_bias or self.qkv_bias,
@@ -106,7 +107,7 @@ class Llama(CausalDecoder):
         self.config = config
         layers = [config.layer(number) for number in range(config.num_hidden_layers)]
         rotary = config.rotary()
-        self.embedding = TextEmbedding(config.vocab_size, config.hidden_size)
+        self.embedding = TextEmbedding(config.vocab_size, config.hidden_size, scaled=config.scale_embedding)
         self.decoder = Stack((Block(layer, positions=rotary) for layer in layers), norm=layers[0].new_norm())
         untied = not config.tie_word_embeddings and (output_heads is None or "output" in output_heads)
         self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False) if untied else None

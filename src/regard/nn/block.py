@@ -51,6 +51,7 @@ CONFIG_FIELDS = {  # of a layer: of the models' configurations
     "head_width": "head_dim",
     "ffn": "intermediate_size",
     "norm_first": "norm_first",
+    "norm": "norm",
     "eps": "layer_norm_eps",
     "activation": "hidden_act",
     "gated": "is_gated_act",
