@@ -8,27 +8,20 @@ from typing import Any
 from regard.checkpoints.file_format import FileFormat, Table, TensorNames, keys_of, qkv
 from regard.models.bart import BartConfig
 
-ENCODER_LAYER: Table = {
+LAYER: Table = {
     "attention.project.{p}": qkv("self_attn.", ("q_proj", "k_proj", "v_proj")),
     "attention.output.{p}": "self_attn.out_proj.{p}",
     "attention_residual.norm.{p}": "self_attn_layer_norm.{p}",
     "ffn.inner.{p}": "fc1.{p}",
     "ffn.outer.{p}": "fc2.{p}",
     "ffn_residual.norm.{p}": "final_layer_norm.{p}",
-}
-
-DECODER_LAYER: Table = {
-    **ENCODER_LAYER,
     "cross.project.query.{p}": "encoder_attn.q_proj.{p}",
     "cross.project.key.{p}": "encoder_attn.k_proj.{p}",
     "cross.project.value.{p}": "encoder_attn.v_proj.{p}",
     "cross.output.{p}": "encoder_attn.out_proj.{p}",
     "cross_residual.norm.{p}": "encoder_attn_layer_norm.{p}",
 }
-LAYERS: Mapping[tuple[str, str], Table] = {
-    ("encoder.layers", "encoder.layers"): ENCODER_LAYER,
-    ("decoder.layers", "decoder.layers"): DECODER_LAYER,
-}
+LAYERS = {(stack, stack): LAYER for stack in ("encoder.layers", "decoder.layers")}
 HEADS: Mapping[str, Table] = {"final_logits_bias": {"final_logits_bias": "final_logits_bias"}}
 COPIES = (
     "lm_head.weight",

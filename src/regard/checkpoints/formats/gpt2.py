@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, TensorNames, keys_of
+from regard.checkpoints.file_format import FileFormat, Table, TensorNames, keys_of
 from regard.models.gpt2 import GptConfig
 
+LAYER: Table = {
+    "attention.project.{p}": "attn.c_attn.{p}",
+    "attention.output.{p}": "attn.c_proj.{p}",
+    "attention_residual.norm.{p}": "ln_1.{p}",
+    "ffn.inner.{p}": "mlp.c_fc.{p}",
+    "ffn.outer.{p}": "mlp.c_proj.{p}",
+    "ffn_residual.norm.{p}": "ln_2.{p}",
+}
 NAMES = TensorNames(
     "transformer.",
     {
@@ -15,16 +23,7 @@ NAMES = TensorNames(
         "embedding.positions.weight": "wpe.weight",
         "decoder.norm.{p}": "ln_f.{p}",
     },
-    {
-        ("decoder.layers", "h"): {
-            "attention.project.{p}": "attn.c_attn.{p}",
-            "attention.output.{p}": "attn.c_proj.{p}",
-            "attention_residual.norm.{p}": "ln_1.{p}",
-            "ffn.inner.{p}": "mlp.c_fc.{p}",
-            "ffn.outer.{p}": "mlp.c_proj.{p}",
-            "ffn_residual.norm.{p}": "ln_2.{p}",
-        }
-    },
+    {("decoder.layers", "h"): LAYER},
     copies={"lm_head.weight": "{base}wte.weight"},
     buffers=r"h\.\d+\.attn\.(masked_)?bias",
     transposed=r"decoder\.layers\.\d+\.(attention|ffn)\..*weight",

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, TensorNames, keys_of, qkv
+from regard.checkpoints.file_format import NOTHING, FileFormat, Table, keys_of, qkv
 from regard.checkpoints.formats import gpt2
 from regard.errors import InputError
 from regard.models.gpt_neo import KINDS, GptNeoConfig
 
-NAMES = TensorNames(
-    "transformer.",
-    gpt2.NAMES.base,
-    {
-        ("decoder.layers", "h"): {
-            "attention.project.weight": qkv("attn.attention.", ("q_proj", "k_proj", "v_proj"), ".weight"),
-            "attention.output.{p}": "attn.attention.out_proj.{p}",
-            "attention_residual.norm.{p}": "ln_1.{p}",
-            "ffn.inner.{p}": "mlp.c_fc.{p}",
-            "ffn.outer.{p}": "mlp.c_proj.{p}",
-            "ffn_residual.norm.{p}": "ln_2.{p}",
-        }
-    },
-    copies=gpt2.NAMES.copies,
+LAYER: Table = {
+    **gpt2.LAYER,
+    "attention.project.{p}": qkv("attn.attention.", ("q_proj", "k_proj", "v_proj")),
+    "attention.output.{p}": "attn.attention.out_proj.{p}",
+}
+NAMES = replace(
+    gpt2.NAMES,
+    layers={("decoder.layers", "h"): LAYER},
     buffers=r"h\.\d+\.attn\.attention\.(masked_)?bias",
+    transposed=NOTHING,
 )
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, TensorNames, keys_of
+from regard.checkpoints.file_format import FileFormat, keys_of
 from regard.checkpoints.formats import gpt2
 from regard.models.openai_gpt import OpenAIGptConfig
 
-NAMES = TensorNames(
-    gpt2.NAMES.prefix,
-    {"embedding.tokens.weight": "tokens_embed.weight", "embedding.positions.weight": "positions_embed.weight"},
-    gpt2.NAMES.layers,
+NAMES = replace(
+    gpt2.NAMES,
+    base={"embedding.tokens.weight": "tokens_embed.weight", "embedding.positions.weight": "positions_embed.weight"},
     copies={"lm_head.weight": "{base}tokens_embed.weight"},
     buffers=r"(position_ids|h\.\d+\.attn\.bias)",
-    transposed=gpt2.NAMES.transposed,
 )
 
 

@@ -8,26 +8,22 @@ from typing import Any
 from regard.checkpoints.file_format import FileFormat, Table, TensorNames, keys_of, qkv
 from regard.models.t5 import T5Config
 
-PROJECTIONS = ("q", "k", "v")
 
-
-def _layer(*, decoder: bool, gated: bool) -> Table:
-    last = 2 if decoder else 1
-    feed = f"layer.{last}.DenseReluDense."
-    table: dict[str, str | tuple[str, ...]] = {
-        "attention.project.weight": qkv("layer.0.SelfAttention.", PROJECTIONS, ".weight"),
+def _layer(ffn: str, *, gated: bool) -> Table:
+    inner = (f"{ffn}.DenseReluDense.wi_0.weight", f"{ffn}.DenseReluDense.wi_1.weight")
+    return {
+        "attention.project.weight": qkv("layer.0.SelfAttention.", ("q", "k", "v"), ".weight"),
         "attention.output.weight": "layer.0.SelfAttention.o.weight",
         "attention_residual.norm.weight": "layer.0.layer_norm.weight",
-        "ffn.inner.weight": (f"{feed}wi_0.weight", f"{feed}wi_1.weight") if gated else f"{feed}wi.weight",
-        "ffn.outer.weight": f"{feed}wo.weight",
-        "ffn_residual.norm.weight": f"layer.{last}.layer_norm.weight",
+        "cross.project.query.weight": "layer.1.EncDecAttention.q.weight",
+        "cross.project.key.weight": "layer.1.EncDecAttention.k.weight",
+        "cross.project.value.weight": "layer.1.EncDecAttention.v.weight",
+        "cross.output.weight": "layer.1.EncDecAttention.o.weight",
+        "cross_residual.norm.weight": "layer.1.layer_norm.weight",
+        "ffn.inner.weight": inner if gated else f"{ffn}.DenseReluDense.wi.weight",
+        "ffn.outer.weight": f"{ffn}.DenseReluDense.wo.weight",
+        "ffn_residual.norm.weight": f"{ffn}.layer_norm.weight",
     }
-    if decoder:
-        for ours, theirs in zip(("query", "key", "value"), PROJECTIONS, strict=True):
-            table[f"cross.project.{ours}.weight"] = f"layer.1.EncDecAttention.{theirs}.weight"
-        table["cross.output.weight"] = "layer.1.EncDecAttention.o.weight"
-        table["cross_residual.norm.weight"] = "layer.1.layer_norm.weight"
-    return table
 
 
 def tensor_names(config: Any) -> TensorNames:
@@ -42,8 +38,8 @@ def tensor_names(config: Any) -> TensorNames:
             "decoder.norm.weight": "decoder.final_layer_norm.weight",
         },
         {
-            ("encoder.layers", "encoder.block"): _layer(decoder=False, gated=config.is_gated_act),
-            ("decoder.layers", "decoder.block"): _layer(decoder=True, gated=config.is_gated_act),
+            ("encoder.layers", "encoder.block"): _layer("layer.1", gated=config.is_gated_act),
+            ("decoder.layers", "decoder.block"): _layer("layer.2", gated=config.is_gated_act),
         },
         {"output": {"output.weight": "lm_head.weight"}},
         copies=dict.fromkeys(
