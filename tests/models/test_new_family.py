@@ -15,7 +15,7 @@ import torch
 
 import regard
 from regard import models
-from regard.checkpoints import file_format, formats
+from regard.checkpoints import formats
 from regard.inference.causal_lm import CausalScorer, ScoredIds
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.sampling import Sampling
@@ -123,7 +123,6 @@ def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "rotary.py").write_text(dedent(text), encoding="utf-8")
     caches = (registry.family_names, registry.families, registry.known_checkpoints, registry.pretrainable_families)
-    caches = (*caches, file_format.format_modules)
     with monkeypatch.context() as patch:
         patch.setattr(models, "__path__", [*models.__path__, str(tmp_path / "models")])
         patch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path / "formats")])

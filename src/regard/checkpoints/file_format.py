@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -64,9 +63,9 @@ class TensorNames:
     qkv_sizes: tuple[int, int, int] | None = None
 
 
-def qkv(before: str, names: tuple[str, str, str], after: str = ".{p}") -> tuple[str, ...]:
+def qkv(before: str, names: tuple[str, str, str]) -> tuple[str, ...]:
     """Return the names of the three projections that Regard stores as one matrix."""
-    return tuple(f"{before}{name}{after}" for name in names)
+    return tuple(f"{before}{name}.{{p}}" for name in names)
 
 
 def prefixed(table: Table, ours: str, theirs: str) -> dict[str, str | tuple[str, ...]]:
@@ -117,17 +116,9 @@ class FileFormat:
         return self.class_prefix + next(end for heads, end in self.classes.items() if set(heads) <= set(output_heads))
 
 
-@cache
-def format_modules() -> frozenset[str]:
-    """Return the names of the modules that declare formats."""
-    from regard.checkpoints import formats
-
-    return frozenset(module.name for module in iter_modules(formats.__path__))
-
-
 def _module(family: str) -> ModuleType | None:
-    name = family.replace("-", "_")
-    return import_module(f"regard.checkpoints.formats.{name}") if name in format_modules() else None
+    name = f"regard.checkpoints.formats.{family.replace('-', '_')}"
+    return import_module(name) if find_spec(name) else None
 
 
 def format_of(family: str) -> FileFormat | None:

@@ -12,7 +12,7 @@ NAMES = TensorNames(
     {
         ("decoder.layers", "h"): {
             "norm.{p}": "ln_1.{p}",
-            "attention.project.weight": qkv("attn.", ("q_proj", "k_proj", "v_proj"), ".weight"),
+            "attention.project.{p}": qkv("attn.", ("q_proj", "k_proj", "v_proj")),
             "attention.output.weight": "attn.out_proj.weight",
             "ffn.inner.{p}": "mlp.fc_in.{p}",
             "ffn.outer.{p}": "mlp.fc_out.{p}",

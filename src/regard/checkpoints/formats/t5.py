@@ -12,7 +12,7 @@ from regard.models.t5 import T5Config
 def _layer(ffn: str, *, gated: bool) -> Table:
     inner = (f"{ffn}.DenseReluDense.wi_0.weight", f"{ffn}.DenseReluDense.wi_1.weight")
     return {
-        "attention.project.weight": qkv("layer.0.SelfAttention.", ("q", "k", "v"), ".weight"),
+        "attention.project.{p}": qkv("layer.0.SelfAttention.", ("q", "k", "v")),
         "attention.output.weight": "layer.0.SelfAttention.o.weight",
         "attention_residual.norm.weight": "layer.0.layer_norm.weight",
         "cross.project.query.weight": "layer.1.EncDecAttention.q.weight",
