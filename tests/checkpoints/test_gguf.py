@@ -53,7 +53,7 @@ def write(path: Path, architecture: str, model: Any, *, quantization: str = "F32
     settings = {f".{key}": one for key, one in fields.items() if one is not None and "token_id" not in key}
     settings = {key: one for key, one in settings.items() if not key.startswith((".rope.scaling", ".tie", ".vocab"))}
     metadata = {**settings, **byte_level_metadata(TOKENS, ["a b", "c d"], pre="gpt-2", control=1), **changes}
-    names = form.tensor_names(config)
+    names = form.names(config)
     tensors: dict[str, np.ndarray] = {}
     for ours, theirs in tensor_table(names, model).items():
         for name, part in zip(theirs, to_theirs(names, ours, model.state_dict()[ours], len(theirs)), strict=True):

@@ -109,7 +109,7 @@ NAMES = TensorNames(
 )
 FORMAT = FileFormat(
     keys_of(RotaryConfig, layer_norm_eps="rms_norm_eps"),
-    lambda config: NAMES,
+    NAMES,
     class_prefix="Llama",
     classes={(): "ForCausalLM"},
     task_heads={"SequenceClassification": {"output": "score"}},

@@ -99,7 +99,7 @@ class FileFormat:
     """
 
     keys: Mapping[str, str]
-    tensor_names: Callable[[Any], TensorNames]  # config -> names
+    tensor_names: TensorNames | Callable[[Any], TensorNames]  # or a function of the config
     fixed: Mapping[str, object] = field(default_factory=dict)
     defaults: Mapping[str, object] = field(default_factory=dict)
     written: Mapping[str, object] = field(default_factory=dict)
@@ -110,6 +110,10 @@ class FileFormat:
     classes: Mapping[tuple[str, ...], str] = field(default_factory=lambda: CLASSES)
     model_type: str = ""  # in config.json; "" if it is the name of the family
     task_heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def names(self, config: Any) -> TensorNames:
+        """Return the tensor names of a model with this config."""
+        return self.tensor_names if isinstance(self.tensor_names, TensorNames) else self.tensor_names(config)
 
     def architecture(self, output_heads: Collection[str]) -> str:
         """Return the name of transformers' class with these heads."""

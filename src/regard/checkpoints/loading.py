@@ -115,7 +115,7 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
     if gguf is not None:
         file = read_gguf(gguf)
         config, form = read_gguf_config(file)
-        names, tensors = form.tensor_names(config), read_gguf_tensors(file)
+        names, tensors = form.names(config), read_gguf_tensors(file)
         tensors = {name: names.convert(name, tensor) for name, tensor in tensors.items()}
     elif path.is_file():
         config = parse_config(read_json(path), path)
@@ -277,7 +277,7 @@ def names_of(config: Any) -> TensorNames:
     family = get_family(config.family)
     file = format_of(family.name)
     if file is not None:
-        return file.tensor_names(config)
+        return file.names(config)
     return TensorNames(output_heads={head: {f"{head}.{{p}}": f"{head}.{{p}}"} for head in family.output_heads})
 
 

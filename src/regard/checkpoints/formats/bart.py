@@ -65,7 +65,7 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
 
 FORMAT = FileFormat(
     keys_of(BartConfig, without=("norm_first", "layer_norm_eps"), **RENAMED),
-    lambda config: NAMES,
+    NAMES,
     FIXED,
     DEFAULTS,
     {"is_encoder_decoder": True},

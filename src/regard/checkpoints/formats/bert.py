@@ -50,7 +50,7 @@ NAMES = TensorNames(
 POOLED = {"pool.0": "bert.pooler.dense", "output": "classifier"}
 FORMAT = FileFormat(
     KEYS,
-    lambda config: NAMES,
+    NAMES,
     FIXED,
     class_prefix="Bert",
     task_heads={"SequenceClassification": POOLED, "MultipleChoice": POOLED},

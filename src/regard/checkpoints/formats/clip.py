@@ -78,7 +78,7 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 FORMAT = FileFormat(
     KEYS,
-    lambda config: NAMES,
+    NAMES,
     optional=SIZES,  # transformers leaves out its defaults, which are those of the config
     read=read,
     write=write,

@@ -14,7 +14,7 @@ NAMES = TensorNames(
 )
 FORMAT = FileFormat(
     vit.KEYS,
-    lambda config: NAMES,
+    NAMES,
     {"qkv_bias": True, "pooler_act": "tanh"},
     read=vit.read,
     write=vit.write,

@@ -33,7 +33,7 @@ FORMAT = FileFormat(
         intermediate_size="hidden_dim",
         hidden_act="activation",
     ),
-    lambda config: NAMES,
+    NAMES,
     defaults={"type_vocab_size": 0},
     class_prefix="DistilBert",
     task_heads={"SequenceClassification": POOLED, "MultipleChoice": POOLED},

@@ -37,7 +37,7 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 FORMAT = FileFormat(
     {**bert.KEYS, "embedding_size": "embedding_size"},
-    lambda config: NAMES,
+    NAMES,
     {**bert.FIXED, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
     {"embedding_size": 128},
     read=read,

@@ -71,7 +71,7 @@ RENAMED = {
 }
 FORMAT = FileFormat(
     keys_of(GptConfig, **RENAMED),
-    lambda config: NAMES,
+    NAMES,
     {
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
@@ -98,6 +98,6 @@ GGUF = {
             "bos_token_id": "bos_token_id",
             "eos_token_id": "eos_token_id",
         },
-        lambda config: GGUF_NAMES,
+        GGUF_NAMES,
     )
 }

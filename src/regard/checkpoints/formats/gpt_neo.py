@@ -60,7 +60,7 @@ FORMAT = FileFormat(
         dropout="resid_dropout",
         embedding_dropout="embed_dropout",
     ),
-    lambda config: NAMES,
+    NAMES,
     {"tie_word_embeddings": True},
     optional=("intermediate_size",),
     read=read,

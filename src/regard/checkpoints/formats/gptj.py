@@ -23,7 +23,7 @@ NAMES = TensorNames(
 )
 FORMAT = FileFormat(
     keys_of(GptJConfig, **gpt2.RENAMED, embedding_dropout="embd_pdrop"),
-    lambda config: NAMES,
+    NAMES,
     {"tie_word_embeddings": False},
     optional=("intermediate_size",),
     read=gpt2.read,

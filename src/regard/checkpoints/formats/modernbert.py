@@ -59,7 +59,7 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
 TRANSFORM = {"pool.0": "head.dense", "pool.2": "head.norm", "output": "classifier"}
 FORMAT = FileFormat(
     keys_of(ModernBertConfig, hidden_act="hidden_activation", layer_norm_eps="norm_eps", dropout="embedding_dropout"),
-    lambda config: NAMES,
+    NAMES,
     {
         **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
         "decoder_bias": True,

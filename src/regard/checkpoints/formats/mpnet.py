@@ -32,7 +32,7 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
 
 FORMAT = FileFormat(
     {name: key for name, key in bert.KEYS.items() if name != "type_vocab_size"},
-    lambda config: NAMES,
+    NAMES,
     {**bert.FIXED, "relative_attention_num_buckets": 32},  # transformers uses 32 for any value
     {"type_vocab_size": 0, "position_offset": POSITION_OFFSET, "pad_token_id": 1},
     read=read,

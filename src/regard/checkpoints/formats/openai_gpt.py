@@ -31,7 +31,7 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 FORMAT = FileFormat(
     keys_of(OpenAIGptConfig, without=("intermediate_size",), **{**gpt2.RENAMED, "hidden_act": "afn"}),
-    lambda config: NAMES,
+    NAMES,
     {"tie_word_embeddings": True},
     read=read,
     write=write,

@@ -37,7 +37,7 @@ TASK_HEADS = {
 }
 FORMAT = FileFormat(
     bert.KEYS,
-    lambda config: NAMES,
+    NAMES,
     bert.FIXED,
     {"pad_token_id": 1},
     read=read,

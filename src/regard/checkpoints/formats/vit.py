@@ -43,7 +43,7 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 FORMAT = FileFormat(
     KEYS,
-    lambda config: NAMES,
+    NAMES,
     {"qkv_bias": True},
     read=read,
     write=write,
