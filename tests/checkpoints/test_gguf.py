@@ -13,7 +13,7 @@ from torch import Tensor
 
 import regard
 from regard.checkpoints.file_format import gguf_formats
-from regard.checkpoints.loading import entries, to_theirs
+from regard.checkpoints.loading import tensor_table, to_theirs
 from regard.errors import InputError
 from regard.files.gguf_file import read_gguf
 from regard.models.family import build, families
@@ -53,10 +53,9 @@ def write(path: Path, architecture: str, model: Any, *, quantization: str = "F32
     settings = {f".{key}": one for key, one in fields.items() if one is not None and "token_id" not in key}
     settings = {key: one for key, one in settings.items() if not key.startswith((".rope.scaling", ".tie", ".vocab"))}
     metadata = {**settings, **byte_level_metadata(TOKENS, ["a b", "c d"], pre="gpt-2", control=1), **changes}
-    names = form.tensor_names(config)
+    names = form.names(config)
     tensors: dict[str, np.ndarray] = {}
-    heads = () if getattr(config, "tie_word_embeddings", True) else ("output",)
-    for ours, theirs in entries(names, config, heads).items():
+    for ours, theirs in tensor_table(names, model).items():
         for name, part in zip(theirs, to_theirs(names, ours, model.state_dict()[ours], len(theirs)), strict=True):
             if architecture == "llama" and name.endswith(("attn_q.weight", "attn_k.weight")):
                 part = interleave(part, config.num_attention_heads if "attn_q" in name else config.num_key_value_heads)

@@ -6,10 +6,19 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.checkpoints.file_format import TensorNames
-from regard.checkpoints.loading import entries, fitted, from_theirs, names_of, output_heads_in, tidied, to_theirs
+from regard.checkpoints.loading import (
+    entries,
+    fitted,
+    from_theirs,
+    names_of,
+    output_heads_in,
+    tensor_table,
+    tidied,
+    to_theirs,
+)
 from regard.models.bert import BertConfig
 from regard.models.family import build, get_family
 from regard.models.gpt2 import GptConfig
@@ -30,19 +39,18 @@ CONFIGS: list[Any] = [
 ]
 
 
-def distinct_state(config: Any) -> tuple[dict[str, Tensor], list[str]]:
-    """Regard's state dict with every head, in which all values are different."""
-    heads = list(get_family(config.family).output_heads)
-    shapes = {name: tensor.shape for name, tensor in build(config, output_heads=heads).state_dict().items()}
+def distinct_state(model: nn.Module) -> dict[str, Tensor]:
+    """Regard's state dict, in which all values are different."""
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     ends = torch.tensor([shape.numel() for shape in shapes.values()]).cumsum(0).tolist()
-    return {n: torch.arange(e - s.numel(), e).view(s) for (n, s), e in zip(shapes.items(), ends, strict=True)}, heads
+    return {n: torch.arange(e - s.numel(), e).view(s) for (n, s), e in zip(shapes.items(), ends, strict=True)}
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.family)
 def test_renaming_is_reversible(config: Any) -> None:
-    state, heads = distinct_state(config)
-    names = names_of(config)
-    table = entries(names, config, heads)
+    model = build(config, output_heads=get_family(config.family).output_heads)
+    state, names = distinct_state(model), names_of(config)
+    table = tensor_table(names, model)
     assert set(table) == set(state)
     theirs = [name for several in table.values() for name in several]
     assert len(set(theirs)) == len(theirs)

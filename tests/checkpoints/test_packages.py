@@ -11,7 +11,7 @@ import pytest
 import regard
 from regard.checkpoints import packages
 from regard.checkpoints.loading import find_folder
-from regard.checkpoints.packages import JoinedFile, packaged_folder, packaged_names
+from regard.checkpoints.packages import packaged_folder, packaged_names
 from regard.errors import InputError
 
 NAME = "all-mpnet-base-v2"
@@ -84,16 +84,3 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_folder_in_a_package(minilm_folder: Path) -> None:
     assert packaged_folder("all-MiniLM-L6-v2").resolve() == minilm_folder.resolve()
-
-
-def test_several_files_are_read_as_one(tmp_path: Path) -> None:
-    data = bytes(range(256)) * 3
-    paths = [tmp_path / str(number) for number in range(4)]
-    for path, (start, end) in zip(paths, [(0, 100), (100, 100), (100, 700), (700, 768)], strict=True):
-        path.write_bytes(data[start:end])
-    with io.BufferedReader(JoinedFile(paths), 16) as joined:
-        assert joined.read() == data
-        for position in (0, 99, 100, 699, 767, 768, 900):
-            joined.seek(position)
-            assert joined.read(50) == data[position : position + 50]
-        assert joined.seek(-10, io.SEEK_END) == 758 and joined.read() == data[-10:]

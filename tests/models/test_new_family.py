@@ -15,7 +15,7 @@ import torch
 
 import regard
 from regard import models
-from regard.checkpoints import file_format, formats
+from regard.checkpoints import formats
 from regard.events import drain
 from regard.inference.causal_lm import CausalScorer, ScoredIds
 from regard.inference.generation.beam_search import Beam
@@ -88,7 +88,8 @@ FAMILY = Family(
 )
 """
 FORMAT = """
-from regard.checkpoints.file_format import FileFormat, TensorNames
+from regard.checkpoints.file_format import FileFormat, TensorNames, keys_of
+from regard.models.rotary import RotaryConfig
 
 LAYER = {
     "attention.project.weight": tuple(f"self_attn.{name}_proj.weight" for name in "qkv"),
@@ -107,13 +108,11 @@ NAMES = TensorNames(
     copies={"lm_head.weight": "{base}embed_tokens.weight"},
     qkv_sizes=(64, 32, 32),
 )
-SAME = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-        "intermediate_size", "max_position_embeddings", "hidden_act", "rope_theta", "bos_token_id", "eos_token_id")
 FORMAT = FileFormat(
-    {**{name: name for name in SAME}, "layer_norm_eps": "rms_norm_eps"},
-    lambda output_heads: "LlamaForCausalLM",
-    lambda config: NAMES,
+    keys_of(RotaryConfig, layer_norm_eps="rms_norm_eps"),
+    NAMES,
     class_prefix="Llama",
+    classes={(): "ForCausalLM"},
     task_heads={"SequenceClassification": {"output": "score"}},
 )
 """
@@ -125,7 +124,6 @@ def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "rotary.py").write_text(dedent(text), encoding="utf-8")
     caches = (registry.family_names, registry.families, registry.known_checkpoints, registry.pretrainable_families)
-    caches = (*caches, file_format.format_modules)
     with monkeypatch.context() as patch:
         patch.setattr(models, "__path__", [*models.__path__, str(tmp_path / "models")])
         patch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path / "formats")])

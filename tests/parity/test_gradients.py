@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints.files import read_tensors
-from regard.checkpoints.loading import entries, fitted, from_theirs, names_of
+from regard.checkpoints.loading import fitted, from_theirs, names_of, tensor_table
 from regard.nn.masks import Layout, Packed
 from tests.parity.references import DECODERS, LENGTHS, Pair, clip_ids, close, ids, remove_padding
 from tests.parity.test_encoder_decoders import TARGET_LENGTHS, targets
@@ -123,10 +123,10 @@ def test_every_gradient(pair: Pairs, name: str, packed: bool) -> None:
     one = in_float64(pair(name))
     theirs = their_parameters(one)
     names = fitted(names_of(one.ours.config), theirs)
-    heads = [head for head in names.output_heads if isinstance(getattr(one.ours, head), nn.Module)]
-    table = entries(names, one.ours.config, heads)
+    parameters = dict(one.ours.named_parameters(remove_duplicate=False))
+    table = {ours: parts for ours, parts in tensor_table(names, one.ours).items() if ours in parameters}
     assert {name for several in table.values() for name in several} == set(theirs)
-    assert set(table) == set(dict(one.ours.named_parameters(remove_duplicate=False)))
+    assert set(table) == set(parameters)
     found = torch.autograd.grad(loss(our_outputs(name, one, packed=packed)), [*one.ours.parameters()])
     expected = dict(zip(theirs, torch.autograd.grad(loss(their_outputs(name, one)), [*theirs.values()]), strict=True))
     for (ours, _), gradient in zip(one.ours.named_parameters(), found, strict=True):

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic_core import CoreSchema, SchemaValidator, ValidationError, core_schema
 
-from regard.checkpoints.file_format import FileFormat, format_of
+from regard.checkpoints.file_format import SIZES, FileFormat, format_of
 from regard.checkpoints.files import TRANSLATION
 from regard.checkpoints.storage import INT8_FORMAT
 from regard.errors import InputError, suggest
@@ -25,10 +25,7 @@ from regard.nn.block import TRANSFORMERS_ACTIVATIONS
 
 CODE = ("auto_map", "custom_pipelines", "custom_generate", "trust_remote_code", "code_revision")
 KERNELS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
-SIZES = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-    "max_position_embeddings",
-)
+PAIRS = ("image_size", "patch_size")  # height and width; files have one number for equal ones
 SCALARS = {
     int: core_schema.int_schema(),
     float: core_schema.float_schema(),
@@ -166,10 +163,12 @@ def _read(document: Mapping[str, object], family: Family, file: FileFormat, path
     missing = [file.keys[name] for name in required if name not in fields]
     if missing:
         raise InputError(f"{path}: {', '.join(missing)} is missing: this is not a complete {family.name} config.json")
+    fields = {**file.defaults, **fields}
     try:
         file.read(fields, document)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
+    fields |= {name: [fields[name]] * 2 for name in PAIRS if isinstance(fields.get(name), int)}
     for field in _activations(fields):
         name = str(fields[field])
         if name not in TRANSFORMERS_ACTIVATIONS:
@@ -248,8 +247,14 @@ def _document(config: Any, *, output_heads: Collection[str], dtype: str) -> dict
         return {"model_type": NATIVE + name, "dtype": dtype, **fields}
     names = {ours: theirs for theirs, ours in reversed(TRANSFORMERS_ACTIVATIONS.items())}
     values = {**fields, **{field: names[fields[field]] for field in _activations(fields)}}
-    model_type, architecture = file.model_type or name, file.architecture(output_heads)
-    document: dict[str, Any] = {"model_type": model_type, "dtype": dtype, "architectures": [architecture]}
+    values |= {pair: values[pair][0] for pair in PAIRS if pair in values and len(set(values[pair])) == 1}
+    tied = ("output",) if fields.get("tie_word_embeddings") else ()
+    document: dict[str, Any] = {
+        "model_type": file.model_type or name,
+        "dtype": dtype,
+        "architectures": [file.architecture((*output_heads, *tied))],
+        **file.written,
+    }
     for ours, key in file.keys.items():
         section, last = document, key
         while "." in last:

@@ -7,15 +7,29 @@ for the architectures of GGUF files (`GGUF`). A family without a module has Rega
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, fields
 from importlib import import_module
-from pkgutil import iter_modules
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
 Table = Mapping[str, str | tuple[str, ...]]
 NOTHING = "(?!)"  # a pattern that matches no name
+SIZES = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    "max_position_embeddings",
+)
+# Output heads: how the name of transformers' class ends. The first entry counts whose heads a model has.
+CLASSES: Mapping[tuple[str, ...], str] = {
+    ("mlm_head", "nsp_head"): "ForPreTraining",
+    ("nsp_head",): "ForNextSentencePrediction",
+    ("discriminator",): "ForPreTraining",
+    ("mlm_head",): "ForMaskedLM",
+    ("output",): "ForCausalLM",
+    ("classifier",): "ForImageClassification",
+    ("distillation_classifier",): "ForImageClassificationWithTeacher",
+    (): "Model",
+}
 
 
 def same_tensor(name: str, tensor: Any) -> Any:
@@ -24,16 +38,16 @@ def same_tensor(name: str, tensor: Any) -> Any:
 
 @dataclass(frozen=True)
 class TensorNames:
-    """Regard's parameter names and their names in transformers' files.
+    """Regard's parameter names and their names in transformers' files; those that a model does not have do not count.
 
     `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
     (ours, theirs) to the names inside one layer. `output_heads` are optional. `copies` names tensors that a file may
-    store twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of
-    matrices that the file stores transposed, `squeezed` those of tensors (1, T, W) that it stores without dimensions of
-    size 1; `convert(name, tensor)` undoes another convention of the file for one of its tensors; `shared` matches names
-    in `output_heads` that fine-tuned models have too. Several names of theirs are parts of one tensor of ours, of equal
-    size unless `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for weight or bias, `{base}` for
-    the prefix.
+    store twice, and their originals; `buffers` matches names that are not weights, without the prefix; `transposed`
+    matches our names of matrices that the file stores transposed, `squeezed` those of tensors (1, T, W) that it stores
+    without dimensions of size 1; `convert(name, tensor)` undoes another convention of the file for one of its tensors;
+    `shared` matches names in `output_heads` that fine-tuned models have too. Several names of theirs are parts of one
+    tensor of ours, of equal size unless `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for
+    weight or bias, `{base}` for the prefix.
     """
 
     prefix: str = ""
@@ -49,9 +63,9 @@ class TensorNames:
     qkv_sizes: tuple[int, int, int] | None = None
 
 
-def qkv(before: str, names: tuple[str, str, str], after: str = ".{p}") -> tuple[str, ...]:
+def qkv(before: str, names: tuple[str, str, str]) -> tuple[str, ...]:
     """Return the names of the three projections that Regard stores as one matrix."""
-    return tuple(f"{before}{name}{after}" for name in names)
+    return tuple(f"{before}{name}.{{p}}" for name in names)
 
 
 def prefixed(table: Table, ours: str, theirs: str) -> dict[str, str | tuple[str, ...]]:
@@ -62,6 +76,12 @@ def prefixed(table: Table, ours: str, theirs: str) -> dict[str, str | tuple[str,
     }
 
 
+def keys_of(config_class: Any, *, without: Collection[str] = (), **renamed: str) -> dict[str, str]:
+    """Return the key of each field of a config: its own name, or the one in `renamed`."""
+    names = (item.name for item in fields(config_class) if item.name != "family")
+    return {name: renamed.get(name, name) for name in names if name not in without}
+
+
 def _unchanged(*_: Any) -> None:
     """Leave the fields as they are."""
 
@@ -70,36 +90,39 @@ def _unchanged(*_: Any) -> None:
 class FileFormat:
     """The file format of a family in transformers: config.json keys by field name, required values and tensor names.
 
-    A dot in a key leads into a section: "text_config.hidden_size".
+    A dot in a key leads into a section: "text_config.hidden_size". `fixed` lists keys that must have these values if
+    they are present, `defaults` fields with another default than the config's, `written` constant keys of a new file.
     `read(fields, document)` completes the fields read from config.json; `write(document, fields)` completes a new one.
-    `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification. `task_heads` maps
-    the classes to the names of the head's layers. A task on one vector per text whose class is missing is stored as
-    SequenceClassification; a task on tokens whose class is missing has one layer.
+    `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification; `classes` tells
+    how they end. `task_heads` maps the classes to the names of the head's layers. A task on one vector per text whose
+    class is missing is stored as SequenceClassification; a task on tokens whose class is missing has one layer.
     """
 
     keys: Mapping[str, str]
-    architecture: Callable[[Collection[str]], str]  # output heads -> transformers' class name
-    tensor_names: Callable[[Any], TensorNames]  # config -> names
-    fixed: Mapping[str, object] = field(default_factory=dict)  # keys that must have these values if they are present
+    tensor_names: TensorNames | Callable[[Any], TensorNames]  # or a function of the config
+    fixed: Mapping[str, object] = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    written: Mapping[str, object] = field(default_factory=dict)
     optional: tuple[str, ...] = ()  # sizes that a file may leave out
     read: Callable[[dict[str, Any], Mapping[str, object]], None] = _unchanged
     write: Callable[[dict[str, Any], Mapping[str, Any]], None] = _unchanged
     class_prefix: str = ""
+    classes: Mapping[tuple[str, ...], str] = field(default_factory=lambda: CLASSES)
     model_type: str = ""  # in config.json; "" if it is the name of the family
     task_heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
+    def names(self, config: Any) -> TensorNames:
+        """Return the tensor names of a model with this config."""
+        return self.tensor_names if isinstance(self.tensor_names, TensorNames) else self.tensor_names(config)
 
-@cache
-def format_modules() -> frozenset[str]:
-    """Return the names of the modules that declare formats."""
-    from regard.checkpoints import formats
-
-    return frozenset(module.name for module in iter_modules(formats.__path__))
+    def architecture(self, output_heads: Collection[str]) -> str:
+        """Return the name of transformers' class with these heads."""
+        return self.class_prefix + next(end for heads, end in self.classes.items() if set(heads) <= set(output_heads))
 
 
 def _module(family: str) -> ModuleType | None:
-    name = family.replace("-", "_")
-    return import_module(f"regard.checkpoints.formats.{name}") if name in format_modules() else None
+    name = f"regard.checkpoints.formats.{family.replace('-', '_')}"
+    return import_module(name) if find_spec(name) else None
 
 
 def format_of(family: str) -> FileFormat | None:

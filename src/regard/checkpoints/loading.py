@@ -115,7 +115,7 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
     if gguf is not None:
         file = read_gguf(gguf)
         config, form = read_gguf_config(file)
-        names, tensors = form.tensor_names(config), read_gguf_tensors(file)
+        names, tensors = form.names(config), read_gguf_tensors(file)
         tensors = {name: names.convert(name, tensor) for name, tensor in tensors.items()}
     elif path.is_file():
         config = parse_config(read_json(path), path)
@@ -132,7 +132,7 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
             model = build(config, output_heads=output_heads)
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{path}: {error}") from error
-    table = _table(names, config, output_heads, model)
+    table = tensor_table(names, model)
     unused = _compare(names, table, tensors=tensors, wanted=model.state_dict(), path=path)
     if unused and gguf is not None:
         raise InputError(
@@ -165,9 +165,8 @@ def write_model(
     config: Any = getattr(model, "config", None)
     if getattr(config, "family", None) not in family_names():
         raise InputError(f"{folder}: a {type(model).__name__} cannot be saved; expected a model of regard.models")
-    output_heads = output_heads_of(model)
     names, state = names_of(config), model.state_dict()
-    table = _table(names, config, output_heads, model)
+    table = tensor_table(names, model)
     if lost := sorted(state.keys() - table.keys()):
         title = describe_family(config.family)
         raise InputError(f"{folder}: not written: the format of {title} cannot store {_some(lost)}")
@@ -195,8 +194,13 @@ def output_heads_of(model: nn.Module) -> list[str]:
     return [head for head in get_family(config.family).output_heads if getattr(model, head, None) is not None]
 
 
-def _table(names: TensorNames, config: Any, output_heads: list[str], model: nn.Module) -> dict[str, tuple[str, ...]]:
-    return entries(names, config, output_heads) if names.base else {name: (name,) for name in model.state_dict()}
+def tensor_table(names: TensorNames, model: nn.Module) -> dict[str, tuple[str, ...]]:
+    """Return the table of a model's tensors: our name -> their names."""
+    state = model.state_dict()
+    if not names.base:
+        return {name: (name,) for name in state}
+    table = entries(names, model.config, names.output_heads)
+    return {ours: theirs for ours, theirs in table.items() if ours in state}
 
 
 def _compare(
@@ -273,12 +277,12 @@ def names_of(config: Any) -> TensorNames:
     family = get_family(config.family)
     file = format_of(family.name)
     if file is not None:
-        return file.tensor_names(config)
+        return file.names(config)
     return TensorNames(output_heads={head: {f"{head}.{{p}}": f"{head}.{{p}}"} for head in family.output_heads})
 
 
 def entries(names: TensorNames, config: Any, output_heads: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the complete table for one model: our name -> their names, for every layer."""
+    """Return the table of a config: our name -> their names, for every layer."""
     table = _expand(names.base, "", names.prefix)
     for (ours, theirs), layer in names.layers.items():
         for i in range(_depth(config, ours)):
@@ -326,7 +330,11 @@ def fitted(names: TensorNames, tensors: Iterable[str]) -> TensorNames:
 
 def tidied(names: TensorNames, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of a file with current names, without buffers and copies; a copy may replace its original."""
-    result = {_modern(name): tensor for name, tensor in tensors.items() if not re.fullmatch(names.buffers, name)}
+    result = {
+        _modern(name): tensor
+        for name, tensor in tensors.items()
+        if not re.fullmatch(names.buffers, name.removeprefix(names.prefix))
+    }
     for copy, original in names.copies.items():
         if copy in result and original not in result:
             result[original] = result.pop(copy)

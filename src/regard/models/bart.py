@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from regard.models.family import Checkpoint, Family, shape
 from regard.nn.block import Block, LayerConfig
@@ -51,13 +48,31 @@ class BartConfig:
 class Bart(EncoderDecoder):
     """The head "final_logits_bias" (1, V) is added to the logits; like the file's, it is not trained."""
 
-    final_logits_bias: Tensor | None
+    target_embedding: TextEmbedding | None
 
     def __init__(self, config: BartConfig, *, output_heads: Collection[str] = ()) -> None:
         super().__init__()
         self.config, self.begin = config, config.decoder_start_token_id
         self.forced_first = config.forced_bos_token_id
-        layer = layer_config(config, norm_first=config.norm_first)
+        layer = LayerConfig.from_model_config(config)
+        self.add_embeddings(layer)
+        heads, ffn = config.decoder_attention_heads, config.decoder_ffn_dim
+        decoder_layer = replace(layer, heads=heads, ffn=ffn, causal=True, cross=True)
+        self.encoder = Stack(
+            (Block(layer) for _ in range(config.num_hidden_layers)),
+            norm=layer.new_norm() if config.norm_first else None,
+        )
+        self.decoder = Stack(
+            (Block(decoder_layer) for _ in range(config.num_decoder_layers)),
+            norm=layer.new_norm() if config.norm_first else None,
+        )
+        bias = torch.zeros(1, self.vocab_sizes[1]) if "final_logits_bias" in output_heads else None
+        self.register_buffer("final_logits_bias", bias)
+        normal_init(self)
+
+    def add_embeddings(self, layer: LayerConfig) -> None:
+        """Add the embeddings of source and target, for a model with such encoder layers."""
+        config = self.config
         self.embedding = TextEmbedding(
             config.vocab_size,
             config.hidden_size,
@@ -72,41 +87,6 @@ class Bart(EncoderDecoder):
             norm=layer.new_norm(),
             dropout=config.dropout,
         )
-        self.encoder = Stack(
-            (Block(layer) for _ in range(config.num_hidden_layers)),
-            norm=layer.new_norm() if config.norm_first else None,
-        )
-        self.decoder = Stack(
-            (Block(decoder_layer(layer, config)) for _ in range(config.num_decoder_layers)),
-            norm=layer.new_norm() if config.norm_first else None,
-        )
-        bias = torch.zeros(1, config.vocab_size) if "final_logits_bias" in output_heads else None
-        self.register_buffer("final_logits_bias", bias)
-        normal_init(self)
-
-    @property
-    def decoder_embedding(self) -> TextEmbedding:
-        return self.target_embedding
-
-    @property
-    def vocab_sizes(self) -> tuple[int, int]:
-        """The vocabulary sizes of source and target."""
-        return self.config.vocab_size, self.config.vocab_size
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        bias = None if self.final_logits_bias is None else self.final_logits_bias[0]
-        return F.linear(hidden, self.embedding.tokens.weight, bias)
-
-
-def layer_config(config: Any, *, norm_first: bool = False) -> LayerConfig:
-    """The encoder layers of a family with BART's config fields."""
-    return LayerConfig.from_model_config(config, norm_first=norm_first, ffn_dropout=config.activation_dropout)
-
-
-def decoder_layer(layer: LayerConfig, config: Any) -> LayerConfig:
-    """The decoder layers that belong to these encoder layers."""
-    heads, ffn = config.decoder_attention_heads, config.decoder_ffn_dim
-    return replace(layer, heads=heads, ffn=ffn, causal=True, cross=True)
 
 
 LARGE = {**shape(1024, 12, 16), "num_decoder_layers": 12, "decoder_attention_heads": 16, "decoder_ffn_dim": 4096}

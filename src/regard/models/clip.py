@@ -61,15 +61,7 @@ class Clip(nn.Module):
     def __init__(self, config: ClipConfig) -> None:
         super().__init__()
         self.config = config
-        layer = LayerConfig(
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            ffn=config.intermediate_size,
-            norm_first=True,
-            eps=config.layer_norm_eps,
-            activation=config.hidden_act,
-            attention_dropout=config.attention_dropout,
-        )
+        layer = LayerConfig.from_model_config(config, norm_first=True)
         self.embedding = PatchEmbedding(
             image=config.image_size,
             patch=config.patch_size,

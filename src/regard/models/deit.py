@@ -6,12 +6,12 @@ A DeiT that was trained without a teacher is a ViT, also in transformers' files.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
 from regard.models import vit
-from regard.models.family import Checkpoint, Family, shape
+from regard.models.family import Checkpoint, shape
 from regard.nn.training import normal_init
 
 DISTILLED = ("cls_classifier", "distillation_classifier")
@@ -47,15 +47,14 @@ class Deit(vit.Vit):
         return result
 
 
-FAMILY = Family(
+FAMILY = replace(
+    vit.FAMILY,
     name="deit",
     title="a DeiT",
     year=2021,
     description="ViT with a distillation token; heads: classifiers of [CLS] and of the distillation token",
     model_class=Deit,
     config_class=DeitConfig,
-    capabilities=frozenset({"image", "pooling", "fine-tuning"}),
-    stacks=("encoder",),
     output_heads=("pooler", "classifier", *DISTILLED),
     image_processor={"resample": 3, "do_center_crop": True},
     checkpoints=(

@@ -57,9 +57,10 @@ class Checkpoint:
     family: str = ""  # set by the family
 
 
-def shape(width: int, layers: int, heads: int, inner: int | None = None) -> dict[str, object]:
+def shape(width: int, layers: int, heads: int, inner: int | None = None, **more: object) -> dict[str, object]:
     """Return the config fields of a checkpoint's size; the feed-forward layers have four times the width by default."""
     return {
+        **more,
         "hidden_size": width,
         "num_hidden_layers": layers,
         "num_attention_heads": heads,

@@ -5,13 +5,11 @@ Gemma 2 and Gemma 3 build on it; each has a module with its own declaration.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
-from math import sqrt
+from typing import Literal
 
 from regard.models import llama
-from regard.models.family import Checkpoint
-from regard.nn.block import LayerConfig
+from regard.models.family import Checkpoint, shape
 
 
 @dataclass(frozen=True)
@@ -28,18 +26,9 @@ class GemmaConfig(llama.LlamaConfig):
     intermediate_size: int = 24576
     max_position_embeddings: int = 8192
     hidden_act: str = "gelu-tanh"
+    norm: Literal["rms", "offset-rms"] = "offset-rms"
+    scale_embedding: bool = True
     tie_word_embeddings: bool = True
-
-    def layer(self, number: int) -> LayerConfig:
-        return replace(super().layer(number), norm="offset-rms")
-
-
-class Gemma(llama.Llama):
-    """A Llama whose token vectors are multiplied by sqrt(width)."""
-
-    def __init__(self, config: GemmaConfig, *, output_heads: Collection[str] | None = None) -> None:
-        super().__init__(config, output_heads=output_heads)
-        self.embedding.scale = sqrt(config.hidden_size)
 
 
 FAMILY = replace(
@@ -48,15 +37,9 @@ FAMILY = replace(
     title="a Gemma",
     year=2024,
     description="Llama with scaled embeddings, GELU gates and offset RMS norms",
-    model_class=Gemma,
     config_class=GemmaConfig,
     checkpoints=(
-        Checkpoint(
-            "google/gemma-2b",
-            2_506_172_416,
-            llama.size(2048, 18, 8, 16384, num_key_value_heads=1),
-            (),
-        ),
+        Checkpoint("google/gemma-2b", 2_506_172_416, shape(2048, 18, 8, 16384, num_key_value_heads=1), ()),
         Checkpoint("google/gemma-7b", 8_537_680_896, {}, ()),
     ),
 )

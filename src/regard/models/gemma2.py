@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.models import gemma, llama
-from regard.models.family import Checkpoint
+from regard.models.family import Checkpoint, shape
 from regard.nn.attention import softcap
 from regard.nn.block import LayerConfig
 
@@ -49,7 +49,7 @@ class Gemma2Config(gemma.GemmaConfig):
         )
 
 
-class Gemma2(gemma.Gemma):
+class Gemma2(llama.Llama):
     """A Gemma whose logits are limited to +-final_logit_softcapping."""
 
     config: Gemma2Config
@@ -74,11 +74,6 @@ FAMILY = replace(
     config_class=Gemma2Config,
     checkpoints=(
         Checkpoint("google/gemma-2-2b-it", 2_614_341_888, {}, ()),
-        Checkpoint(
-            "google/gemma-2-9b-it",
-            9_241_705_984,
-            llama.size(3584, 42, 16, 14336, num_key_value_heads=8),
-            (),
-        ),
+        Checkpoint("google/gemma-2-9b-it", 9_241_705_984, shape(3584, 42, 16, 14336, num_key_value_heads=8), ()),
     ),
 )

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from regard.models import gemma2, llama
-from regard.models.family import Checkpoint
+from regard.models import gemma2
+from regard.models.family import Checkpoint, shape
 from regard.nn.rotary import Rotary
 
 
@@ -53,12 +53,7 @@ FAMILY = replace(
     model_class=Gemma3Text,
     config_class=Gemma3TextConfig,
     checkpoints=(
-        Checkpoint(
-            "google/gemma-3-270m-it",
-            268_098_176,
-            llama.size(640, 18, 4, 2048),
-            (),
-        ),
+        Checkpoint("google/gemma-3-270m-it", 268_098_176, shape(640, 18, 4, 2048), ()),
         Checkpoint("google/gemma-3-1b-it", 999_885_952, {}, ()),
     ),
 )

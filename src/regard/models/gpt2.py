@@ -31,23 +31,29 @@ class GptConfig:
     bos_token_id: int | None = None  # the ids that begin and end a text, if the vocabulary has them
     eos_token_id: int | None = None
 
+    def layer(self, number: int) -> LayerConfig:
+        """Return the settings of a layer, counted from 0."""
+        return LayerConfig.from_model_config(self, norm_first=True, causal=True)
+
 
 class Gpt(CausalDecoder):
-    """A pre-norm decoder with learned positions; its output layer is tied to the embedding."""
+    """A decoder with learned positions; its output layer is tied to the embedding."""
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
         self.config = config
-        layer = LayerConfig.from_model_config(config, norm_first=True, causal=True)
+        layers = [config.layer(number) for number in range(config.num_hidden_layers)]
         self.embedding = TextEmbedding(
             config.vocab_size,
             config.hidden_size,
             positions=LearnedPositions(config.max_position_embeddings, config.hidden_size),
             dropout=config.dropout,
         )
-        self.decoder = Stack((Block(layer) for _ in range(config.num_hidden_layers)), norm=layer.new_norm())
+        norm_first = layers[0].norm_first
+        self.decoder = Stack(map(Block, layers), norm=layers[0].new_norm() if norm_first else None)
         normal_init(self)
-        scaled_init(self.decoder.layers)
+        if norm_first:
+            scaled_init(self.decoder.layers)
 
 
 FAMILY = Family(

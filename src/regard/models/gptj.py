@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.models.family import Checkpoint, Family
+from regard.models.gpt2 import GptConfig
 from regard.nn.block import LayerConfig, ParallelBlock
 from regard.nn.causal_decoder import CausalDecoder
 from regard.nn.embedding import TextEmbedding
@@ -18,7 +19,7 @@ from regard.nn.training import normal_init, scaled_init
 
 
 @dataclass(frozen=True)
-class GptJConfig:
+class GptJConfig(GptConfig):
     """GPT-J 6B by default. `rotary_dim` values of each head are rotated."""
 
     family: str = "gptj"
@@ -29,8 +30,6 @@ class GptJConfig:
     intermediate_size: int = 16384
     max_position_embeddings: int = 2048
     rotary_dim: int = 64
-    hidden_act: str = "gelu-tanh"
-    layer_norm_eps: float = 1e-5
     dropout: float = 0.0
     embedding_dropout: float = 0.0
     attention_dropout: float = 0.0

@@ -12,7 +12,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.models.family import Checkpoint, Family
+from regard.models.family import Checkpoint, Family, shape
 from regard.nn.block import Block, LayerConfig
 from regard.nn.causal_decoder import CausalDecoder
 from regard.nn.embedding import TextEmbedding
@@ -39,6 +39,8 @@ class LlamaConfig:
     max_position_embeddings: int = 2048
     hidden_act: str = "silu"
     layer_norm_eps: float = 1e-6
+    norm: Literal["rms", "offset-rms"] = "rms"
+    scale_embedding: bool = False
     attention_dropout: float = 0.0
     attention_bias: bool = False  # of all linear layers of the attention
     qkv_bias: bool = False  # of queries, keys and values only
@@ -85,24 +87,15 @@ class LlamaConfig:
     def layer(self, number: int) -> LayerConfig:
         """Return the settings of a layer, counted from 0."""
         window = self.sliding_window if number >= (self.max_window_layers or 0) else None
-        return LayerConfig(
-            width=self.hidden_size,
-            heads=self.num_attention_heads,
-            key_value_heads=self.num_key_value_heads,
-            head_width=self.head_width,
-            ffn=self.intermediate_size,
+        return LayerConfig.from_model_config(
+            self,
             norm_first=True,
-            norm="rms",
-            eps=self.layer_norm_eps,
-            activation=self.hidden_act,
             gated=True,
             bias=self.mlp_bias,
             qkv_bias=self.attention_bias or self.qkv_bias,
             attention_output_bias=self.attention_bias,
-            query_key_norm=self.query_key_norm,
             causal=True,
             window=None if window is None else window - 1,
-            attention_dropout=self.attention_dropout,
         )
 
 
@@ -112,10 +105,9 @@ class Llama(CausalDecoder):
     def __init__(self, config: LlamaConfig, *, output_heads: Collection[str] | None = None) -> None:
         super().__init__()
         self.config = config
-        if config.hidden_size % config.num_attention_heads and config.head_dim is None:
-            raise InputError(f"{config.num_attention_heads} heads do not divide a width of {config.hidden_size}")
-        rotary, layers = config.rotary(), [config.layer(number) for number in range(config.num_hidden_layers)]
-        self.embedding = TextEmbedding(config.vocab_size, config.hidden_size)
+        layers = [config.layer(number) for number in range(config.num_hidden_layers)]
+        rotary = config.rotary()
+        self.embedding = TextEmbedding(config.vocab_size, config.hidden_size, scaled=config.scale_embedding)
         self.decoder = Stack((Block(layer, positions=rotary) for layer in layers), norm=layers[0].new_norm())
         untied = not config.tie_word_embeddings and (output_heads is None or "output" in output_heads)
         self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False) if untied else None
@@ -130,12 +122,6 @@ class Llama(CausalDecoder):
         if self.config.tie_word_embeddings:
             return self.embedding.tokens.weight
         raise InputError("this checkpoint has no output layer (lm_head.weight), so it cannot predict tokens")
-
-
-def size(width: int, layers: int, heads: int, inner: int, **more: object) -> dict[str, object]:
-    """Return the config fields of a checkpoint's size."""
-    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    return {**dict(zip(names, (width, layers, heads, inner), strict=True)), **more}
 
 
 LLAMA3 = {
@@ -163,33 +149,33 @@ FAMILY = Family(
         Checkpoint(
             "HuggingFaceTB/SmolLM2-135M-Instruct",
             134_515_008,
-            {**SMOL, **size(576, 30, 9, 1536, num_key_value_heads=3)},
+            shape(576, 30, 9, 1536, num_key_value_heads=3, **SMOL),
             (),
         ),
         Checkpoint(
             "HuggingFaceTB/SmolLM2-360M-Instruct",
             361_821_120,
-            {**SMOL, **size(960, 32, 15, 2560, num_key_value_heads=5)},
+            shape(960, 32, 15, 2560, num_key_value_heads=5, **SMOL),
             (),
         ),
-        Checkpoint("HuggingFaceTB/SmolLM2-1.7B-Instruct", 1_711_376_384, {**SMOL, **size(2048, 24, 32, 8192)}, ()),
+        Checkpoint("HuggingFaceTB/SmolLM2-1.7B-Instruct", 1_711_376_384, shape(2048, 24, 32, 8192, **SMOL), ()),
         Checkpoint(
             "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
             1_100_048_384,
-            size(2048, 22, 32, 5632, num_key_value_heads=4, layer_norm_eps=1e-5),
+            shape(2048, 22, 32, 5632, num_key_value_heads=4, layer_norm_eps=1e-5),
             ("output",),
         ),
         Checkpoint("meta-llama/Llama-2-7b-hf", 6_738_415_616, {"max_position_embeddings": 4096}, ("output",)),
         Checkpoint(
             "meta-llama/Llama-3.1-8B-Instruct",
             8_030_261_248,
-            {**LLAMA3, "rope_factor": 8.0, **size(4096, 32, 32, 14336)},
+            {**LLAMA3, "rope_factor": 8.0, **shape(4096, 32, 32, 14336)},
             ("output",),
         ),
         Checkpoint(
             "meta-llama/Llama-3.2-1B-Instruct",
             1_235_814_400,
-            {**LLAMA3, "rope_factor": 32.0, "tie_word_embeddings": True, **size(2048, 16, 32, 8192, head_dim=64)},
+            {**LLAMA3, "rope_factor": 32.0, "tie_word_embeddings": True, **shape(2048, 16, 32, 8192, head_dim=64)},
             (),
         ),
     ),

@@ -6,20 +6,19 @@ generate it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from regard.models import bart
-from regard.models.family import Checkpoint, Family
+from regard.models.family import Checkpoint
 
 LARGE = {**bart.LARGE, "norm_first": True, "scale_embedding": True}
-FAMILY = Family(
+FAMILY = replace(
+    bart.FAMILY,
     name="mbart",
     title="an mBART",
     year=2020,
     description="BART for 25 or 50 languages, norm first; translates once it is fine-tuned",
-    model_class=bart.Bart,
-    config_class=bart.BartConfig,
     capabilities=frozenset({"encoder-decoder", "translation"}),
-    stacks=("encoder", "decoder"),
-    output_heads=("final_logits_bias",),
     checkpoints=(
         Checkpoint("facebook/mbart-large-en-ro", 610_851_840, {**LARGE, "vocab_size": 250027}),
         Checkpoint("facebook/mbart-large-50-many-to-many-mmt", 610_879_488, {**LARGE, "vocab_size": 250054}),

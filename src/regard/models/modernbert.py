@@ -60,17 +60,13 @@ class ModernBert(bert.TextEncoder):
         self.config = config
         for head in output_heads or ():
             check_choice("head", head, FAMILY.output_heads)
-        layer = LayerConfig(
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            ffn=config.intermediate_size,
+        layer = LayerConfig.from_model_config(
+            config,
             norm_first=True,
-            eps=config.layer_norm_eps,
-            activation=config.hidden_act,
             gated=True,
             bias=False,
             norm_bias=False,
-            attention_dropout=config.attention_dropout,
+            dropout=0.0,
             ffn_dropout=config.mlp_dropout,
         )
         self.embedding = TextEmbedding(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
-from regard.models import bert
-from regard.models.family import Checkpoint, Family
+from regard.models import bert, roberta
+from regard.models.family import Checkpoint
 from regard.nn.embedding import RelativePositionBias
 from regard.nn.training import normal_init
 
@@ -20,27 +21,14 @@ class MPNet(bert.Bert):
 
 
 POSITION_OFFSET = 2  # for any padding id
-
-
-BASE = {
-    "vocab_size": 30527,
-    "position_offset": POSITION_OFFSET,
-    "type_vocab_size": 0,
-    "layer_norm_eps": 1e-5,
-    "pad_token_id": 1,
-}
-FAMILY = Family(
+BASE = {**roberta.BASE, "vocab_size": 30527, "position_offset": POSITION_OFFSET, "type_vocab_size": 0}
+FAMILY = replace(
+    roberta.FAMILY,
     name="mpnet",
     title="an MPNet",
     year=2020,
     description="BERT with a relative position bias; heads: pooler, masked language model",
     model_class=MPNet,
-    config_class=bert.BertConfig,
-    capabilities=frozenset({"text-encoder", "masked-lm", "pooling", "fine-tuning"}),
-    stacks=("encoder",),
-    output_heads=("pooler", "mlm_head"),
-    mlm_activation="gelu",
-    num_separators=2,
     checkpoints=(
         Checkpoint("microsoft/mpnet-base", 109_518_527, BASE, ("mlm_head",)),
         Checkpoint("sentence-transformers/all-mpnet-base-v2", 109_486_464, BASE, ("pooler",)),

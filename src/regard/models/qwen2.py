@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from regard.models import llama
-from regard.models.family import Checkpoint
+from regard.models.family import Checkpoint, shape
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ FAMILY = replace(
     description="Llama with biases of queries, keys and values; also Qwen2.5",
     config_class=Qwen2Config,
     checkpoints=(
-        Checkpoint("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768, {**TIED, **llama.size(896, 24, 14, 4864)}, ()),
-        Checkpoint("Qwen/Qwen2.5-1.5B-Instruct", 1_543_714_304, {**TIED, **llama.size(1536, 28, 12, 8960)}, ()),
+        Checkpoint("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768, shape(896, 24, 14, 4864, **TIED), ()),
+        Checkpoint("Qwen/Qwen2.5-1.5B-Instruct", 1_543_714_304, shape(1536, 28, 12, 8960, **TIED), ()),
         Checkpoint("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512, {}, ("output",)),
     ),
 )

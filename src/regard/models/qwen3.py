@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from regard.models import llama
-from regard.models.family import Checkpoint
+from regard.models.family import Checkpoint, shape
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ FAMILY = replace(
     description="Llama with norms of queries and keys",
     config_class=Qwen3Config,
     checkpoints=(
-        Checkpoint("Qwen/Qwen3-0.6B", 596_049_920, {**TIED, **llama.size(1024, 28, 16, 3072)}, ()),
-        Checkpoint("Qwen/Qwen3-1.7B", 1_720_574_976, {**TIED, **llama.size(2048, 28, 16, 6144)}, ()),
+        Checkpoint("Qwen/Qwen3-0.6B", 596_049_920, shape(1024, 28, 16, 3072, **TIED), ()),
+        Checkpoint("Qwen/Qwen3-1.7B", 1_720_574_976, shape(2048, 28, 16, 6144, **TIED), ()),
         Checkpoint("Qwen/Qwen3-8B", 8_190_735_360, {}, ("output",)),
     ),
 )

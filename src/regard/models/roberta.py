@@ -7,14 +7,11 @@ from regard.models.family import Checkpoint, Family, shape
 
 BASE = {
     "vocab_size": 50265,
-    "max_position_embeddings": 512,
     "position_offset": 2,
     "type_vocab_size": 1,
     "layer_norm_eps": 1e-5,
     "pad_token_id": 1,
 }
-
-
 FAMILY = Family(
     name="roberta",
     title="a RoBERTa",

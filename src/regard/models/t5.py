@@ -47,25 +47,11 @@ class T5(EncoderDecoder):
     def __init__(self, config: T5Config, *, output_heads: Collection[str] = ()) -> None:
         super().__init__()
         self.config, self.begin = config, config.decoder_start_token_id
-        shape = LayerConfig(
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            ffn=config.intermediate_size,
-            head_width=config.head_dim,
-            norm_first=True,
-            norm="rms",
-            eps=config.layer_norm_eps,
-            activation=config.hidden_act,
-            gated=config.is_gated_act,
-            bias=False,
-            scale=1.0,
-            dropout=config.dropout,
-            attention_dropout=config.dropout,
-            ffn_dropout=config.dropout,
-        )
+        everywhere = dict.fromkeys(("attention_dropout", "ffn_dropout"), config.dropout)
+        layer = LayerConfig.from_model_config(config, norm_first=True, norm="rms", bias=False, scale=1.0, **everywhere)
         self.embedding = TextEmbedding(config.vocab_size, config.hidden_size, dropout=config.dropout)
-        self.encoder = self._stack(shape, config.num_hidden_layers)
-        self.decoder = self._stack(replace(shape, causal=True, cross=True), config.num_decoder_layers)
+        self.encoder = self._stack(layer, config.num_hidden_layers)
+        self.decoder = self._stack(replace(layer, causal=True, cross=True), config.num_decoder_layers)
         self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False) if "output" in output_heads else None
         self._initialize()
 
@@ -103,10 +89,6 @@ class T5(EncoderDecoder):
 GATED = {"hidden_act": "gelu-tanh", "is_gated_act": True, "scale_decoder_outputs": False}
 
 
-def _shape(width: int, layers: int, heads: int, inner: int) -> dict[str, object]:
-    return {**shape(width, layers, heads, inner), "num_decoder_layers": layers}
-
-
 def config_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the section [model] of pretraining settings."""
     same = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "dropout")
@@ -129,9 +111,16 @@ FAMILY = Family(
     output_heads=("output",),
     checkpoints=(
         Checkpoint("google-t5/t5-small", 60_506_624),
-        Checkpoint("google-t5/t5-base", 222_903_552, _shape(768, 12, 12, 3072)),
-        Checkpoint("google/flan-t5-small", 76_961_152, {**GATED, **_shape(512, 8, 6, 1024)}, ("output",)),
-        Checkpoint("google/flan-t5-base", 247_577_856, {**GATED, **_shape(768, 12, 12, 2048)}, ("output",)),
+        Checkpoint("google-t5/t5-base", 222_903_552, shape(768, 12, 12, num_decoder_layers=12)),
+        Checkpoint(
+            "google/flan-t5-small", 76_961_152, shape(512, 8, 6, 1024, num_decoder_layers=8, **GATED), ("output",)
+        ),
+        Checkpoint(
+            "google/flan-t5-base",
+            247_577_856,
+            shape(768, 12, 12, 2048, num_decoder_layers=12, **GATED),
+            ("output",),
+        ),
     ),
     pretraining=PretrainingRecipe(
         name="t5",

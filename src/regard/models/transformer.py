@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from regard.models.family import Family, TranslationRecipe
 from regard.nn.block import Block, LayerConfig
@@ -51,23 +50,14 @@ class Transformer(EncoderDecoder):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config, self.begin = config, config.decoder_start_token_id
-        shape = LayerConfig(
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            ffn=config.intermediate_size,
-            norm_first=config.norm_first,
-            eps=config.layer_norm_eps,
-            activation=config.hidden_act,
-            dropout=config.dropout,
-            attention_dropout=config.dropout,
-            ffn_dropout=config.dropout,
-        )
+        everywhere = dict.fromkeys(("attention_dropout", "ffn_dropout"), config.dropout)
+        layer = LayerConfig.from_model_config(config, **everywhere)
         self.embedding = self._embedding(config.vocab_size)
         self.target_embedding = (
             None if config.share_embeddings else self._embedding(config.target_vocab_size or config.vocab_size)
         )
-        self.encoder = self._stack(shape)
-        self.decoder = self._stack(replace(shape, causal=True, cross=True))
+        self.encoder = self._stack(layer)
+        self.decoder = self._stack(replace(layer, causal=True, cross=True))
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 nn.init.xavier_uniform_(parameter)
@@ -83,18 +73,6 @@ class Transformer(EncoderDecoder):
         config = self.config
         positions = SinusoidalPositions(config.hidden_size, arrangement=config.arrangement)
         return TextEmbedding(vocabulary, config.hidden_size, positions=positions, dropout=config.dropout, scaled=True)
-
-    @property
-    def decoder_embedding(self) -> TextEmbedding:
-        return self.target_embedding or self.embedding
-
-    @property
-    def vocab_sizes(self) -> tuple[int, int]:
-        """The vocabulary sizes of source and target."""
-        return self.config.vocab_size, self.config.target_vocab_size or self.config.vocab_size
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.decoder_embedding.tokens.weight)
 
 
 def translation_fields(settings: Mapping[str, Any], subwords: Any) -> dict[str, Any]:

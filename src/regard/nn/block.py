@@ -44,6 +44,24 @@ TRANSFORMERS_ACTIVATIONS = {  # transformers' names; of several for one function
 }
 
 
+CONFIG_FIELDS = {  # of a layer: of the models' configurations
+    "width": "hidden_size",
+    "heads": "num_attention_heads",
+    "key_value_heads": "num_key_value_heads",
+    "head_width": "head_dim",
+    "ffn": "intermediate_size",
+    "norm_first": "norm_first",
+    "norm": "norm",
+    "eps": "layer_norm_eps",
+    "activation": "hidden_act",
+    "gated": "is_gated_act",
+    "query_key_norm": "query_key_norm",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "ffn_dropout": "activation_dropout",
+}
+
+
 class OffsetRMSNorm(nn.Module):
     """An RMS norm whose gain is 1 + weight (Gemma), so that weights of 0 leave the normalized values as they are."""
 
@@ -89,16 +107,8 @@ class LayerConfig:
     @classmethod
     def from_model_config(cls, config: Any, **settings: Any) -> LayerConfig:
         """The layers of a model with the usual fields in its configuration; `settings` are those of the family."""
-        return cls(
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            ffn=config.intermediate_size,
-            eps=config.layer_norm_eps,
-            activation=config.hidden_act,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            **settings,
-        )
+        usual = {ours: getattr(config, name) for ours, name in CONFIG_FIELDS.items() if hasattr(config, name)}
+        return cls(**{**usual, **settings})
 
     def __post_init__(self) -> None:
         check_choice("norm", self.norm, ("layer", "rms", "offset-rms"))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.nn.cache import DecoderState, StackCache
@@ -14,8 +16,10 @@ from regard.nn.stack import Stack
 
 
 class EncoderDecoder(nn.Module):
-    """Subclasses define `encoder`, `decoder`, `embedding`, `begin` (the first token of the decoder) and `logits`.
+    """Subclasses define `encoder`, `decoder`, `embedding` and `begin` (the first token of the decoder).
 
+    The target has the embedding of the source unless a subclass defines `target_embedding`. The output layer is tied to
+    it; `final_logits_bias` (1, V) is added to the logits of a model that has it.
     `model(source, target)` returns the last hidden state of the decoder (B, T, W); both may be packed. Searches choose
     `forced_first` as the first token, if there is one, and none of the `suppressed` tokens.
     """
@@ -30,11 +34,18 @@ class EncoderDecoder(nn.Module):
     @property
     def decoder_embedding(self) -> TextEmbedding:
         """The embedding of the target."""
-        return self.embedding
+        return getattr(self, "target_embedding", None) or self.embedding
+
+    @property
+    def vocab_sizes(self) -> tuple[int, int]:
+        """The vocabulary sizes of source and target."""
+        config: Any = self.config
+        return config.vocab_size, getattr(config, "target_vocab_size", None) or config.vocab_size
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits of the next token (..., V)."""
-        raise TypeError(f"{type(self).__name__} has no output layer")
+        bias = getattr(self, "final_logits_bias", None)
+        return F.linear(hidden, self.decoder_embedding.tokens.weight, None if bias is None else bias[0])
 
     def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
         """Yield every hidden state of the encoder, the embedding output first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regard.checkpoints.file_format import FileFormat, Table, TensorNames, prefixed, qkv
+from regard.checkpoints.file_format import FileFormat, Table, TensorNames, keys_of, prefixed, qkv
 from regard.checkpoints.formats import bert
 from regard.models.albert import AlbertConfig
 
@@ -26,22 +26,17 @@ def tensor_names(config: AlbertConfig) -> TensorNames:
         base,
         output_heads={
             "pooler": {"pooler.linear.{p}": "{base}pooler.{p}"},
-            "mlm_head": {
-                "mlm_head.linear.{p}": "predictions.dense.{p}",
-                "mlm_head.norm.{p}": "predictions.LayerNorm.{p}",
-                "mlm_head.bias": "predictions.bias",
-            },
+            "mlm_head": bert.mlm_head("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
             "nsp_head": {"nsp_head.{p}": "sop_classifier.classifier.{p}"},
         },
         copies={"predictions.decoder.weight": bert.TOKENS, "predictions.decoder.bias": "predictions.bias"},
-        buffers=r"(albert\.)?embeddings\.position_ids",
+        buffers=bert.NAMES.buffers,
     )
 
 
 POOLED = {"pool.0": "albert.pooler", "output": "classifier"}
 FORMAT = FileFormat(
-    {**bert.KEYS, "embedding_size": "embedding_size", "num_hidden_groups": "num_hidden_groups"},
-    bert.architectures("Albert"),
+    keys_of(AlbertConfig, without=("position_offset",), **bert.RENAMED),
     tensor_names,
     {**bert.FIXED, "inner_group_num": 1},
     class_prefix="Albert",

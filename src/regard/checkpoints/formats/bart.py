@@ -5,68 +5,53 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, Table, TensorNames, qkv
+from regard.checkpoints.file_format import FileFormat, Table, TensorNames, keys_of, qkv
+from regard.models.bart import BartConfig
 
-ENCODER_LAYER: Table = {
+LAYER: Table = {
     "attention.project.{p}": qkv("self_attn.", ("q_proj", "k_proj", "v_proj")),
     "attention.output.{p}": "self_attn.out_proj.{p}",
     "attention_residual.norm.{p}": "self_attn_layer_norm.{p}",
     "ffn.inner.{p}": "fc1.{p}",
     "ffn.outer.{p}": "fc2.{p}",
     "ffn_residual.norm.{p}": "final_layer_norm.{p}",
-}
-
-DECODER_LAYER: Table = {
-    **ENCODER_LAYER,
     "cross.project.query.{p}": "encoder_attn.q_proj.{p}",
     "cross.project.key.{p}": "encoder_attn.k_proj.{p}",
     "cross.project.value.{p}": "encoder_attn.v_proj.{p}",
     "cross.output.{p}": "encoder_attn.out_proj.{p}",
     "cross_residual.norm.{p}": "encoder_attn_layer_norm.{p}",
 }
-LAYERS: Mapping[tuple[str, str], Table] = {
-    ("encoder.layers", "encoder.layers"): ENCODER_LAYER,
-    ("decoder.layers", "decoder.layers"): DECODER_LAYER,
-}
+LAYERS = {(stack, stack): LAYER for stack in ("encoder.layers", "decoder.layers")}
 HEADS: Mapping[str, Table] = {"final_logits_bias": {"final_logits_bias": "final_logits_bias"}}
 COPIES = (
     "lm_head.weight",
     *(f"{prefix}{side}.embed_tokens.weight" for prefix in ("", "model.") for side in ("encoder", "decoder")),
 )
-
-
-def tensor_names(config: Any) -> TensorNames:
-    base: dict[str, str] = {"embedding.tokens.weight": "shared.weight"}
-    for ours, theirs in (("embedding", "encoder"), ("target_embedding", "decoder")):
-        base[f"{ours}.positions.weight"] = f"{theirs}.embed_positions.weight"
-        base[f"{ours}.norm.{{p}}"] = f"{theirs}.layernorm_embedding.{{p}}"
-    if config.norm_first:
-        base |= {f"{stack}.norm.{{p}}": f"{stack}.layer_norm.{{p}}" for stack in ("encoder", "decoder")}
-    return TensorNames("model.", base, LAYERS, HEADS, copies=dict.fromkeys(COPIES, "{base}shared.weight"))
-
-
-KEYS = {
-    "vocab_size": "vocab_size",
+NAMES = TensorNames(
+    "model.",
+    {
+        "embedding.tokens.weight": "shared.weight",
+        "embedding.positions.weight": "encoder.embed_positions.weight",
+        "embedding.norm.{p}": "encoder.layernorm_embedding.{p}",
+        "target_embedding.positions.weight": "decoder.embed_positions.weight",
+        "target_embedding.norm.{p}": "decoder.layernorm_embedding.{p}",
+        "encoder.norm.{p}": "encoder.layer_norm.{p}",
+        "decoder.norm.{p}": "decoder.layer_norm.{p}",
+    },
+    LAYERS,
+    HEADS,
+    copies=dict.fromkeys(COPIES, "{base}shared.weight"),
+)
+RENAMED = {
     "hidden_size": "d_model",
     "num_hidden_layers": "encoder_layers",
     "num_decoder_layers": "decoder_layers",
     "num_attention_heads": "encoder_attention_heads",
-    "decoder_attention_heads": "decoder_attention_heads",
     "intermediate_size": "encoder_ffn_dim",
-    "decoder_ffn_dim": "decoder_ffn_dim",
-    "max_position_embeddings": "max_position_embeddings",
     "hidden_act": "activation_function",
-    "scale_embedding": "scale_embedding",
-    "dropout": "dropout",
-    "attention_dropout": "attention_dropout",
-    "activation_dropout": "activation_dropout",
-    "pad_token_id": "pad_token_id",
-    "bos_token_id": "bos_token_id",
-    "eos_token_id": "eos_token_id",
-    "decoder_start_token_id": "decoder_start_token_id",
-    "forced_bos_token_id": "forced_bos_token_id",
 }
 FIXED = {"tie_word_embeddings": True, "is_decoder": False}
+DEFAULTS = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
 
 def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
@@ -76,20 +61,15 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
         ("decoder_ffn_dim", "intermediate_size"),
     ):
         fields.setdefault(ours, fields[default])
-    for name in ("dropout", "attention_dropout", "activation_dropout"):  # files may have 0 for 0.0
-        fields[name] = float(fields[name]) if type(fields.get(name)) is int else fields.get(name, 0.0)
-
-
-def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    document["is_encoder_decoder"] = True
 
 
 FORMAT = FileFormat(
-    KEYS,
-    lambda output_heads: "BartForConditionalGeneration",
-    tensor_names,
+    keys_of(BartConfig, without=("norm_first", "layer_norm_eps"), **RENAMED),
+    NAMES,
     FIXED,
+    DEFAULTS,
+    {"is_encoder_decoder": True},
     read=read,
-    write=write,
     class_prefix="Bart",
+    classes={(): "ForConditionalGeneration"},
 )

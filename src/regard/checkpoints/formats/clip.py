@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, Table, TensorNames, qkv
+from regard.checkpoints.file_format import SIZES, FileFormat, Table, TensorNames, keys_of, qkv
+from regard.models.clip import ClipConfig
 
 LAYER: Table = {
     "attention.project.{p}": qkv("self_attn.", ("q_proj", "k_proj", "v_proj")),
@@ -38,31 +39,23 @@ NAMES = TensorNames(
     squeezed=r"embedding\.(cls|positions)",
 )
 VISION = {
-    "hidden_size": "hidden_size",
-    "num_hidden_layers": "num_hidden_layers",
-    "num_attention_heads": "num_attention_heads",
-    "intermediate_size": "intermediate_size",
-    "image_size": "image_size",
-    "patch_size": "patch_size",
-    "num_channels": "num_channels",
-    "hidden_act": "hidden_act",
-    "layer_norm_eps": "layer_norm_eps",
-    "attention_dropout": "attention_dropout",
+    name: name
+    for name in (
+        *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "image_size", "patch_size"),
+        *("num_channels", "hidden_act", "layer_norm_eps", "attention_dropout"),
+    )
 }
-TEXT = {
-    "vocab_size": "vocab_size",
-    "text_hidden_size": "hidden_size",
-    "num_text_layers": "num_hidden_layers",
-    "num_text_attention_heads": "num_attention_heads",
-    "text_intermediate_size": "intermediate_size",
-    "max_position_embeddings": "max_position_embeddings",
-    "text_hidden_act": "hidden_act",
-    "text_layer_norm_eps": "layer_norm_eps",
-    "text_attention_dropout": "attention_dropout",
-    "bos_token_id": "bos_token_id",
-    "eos_token_id": "eos_token_id",
-    "pad_token_id": "pad_token_id",
-}
+TEXT = keys_of(
+    ClipConfig,
+    without=(*VISION, "projection_dim"),
+    text_hidden_size="hidden_size",
+    num_text_layers="num_hidden_layers",
+    num_text_attention_heads="num_attention_heads",
+    text_intermediate_size="intermediate_size",
+    text_hidden_act="hidden_act",
+    text_layer_norm_eps="layer_norm_eps",
+    text_attention_dropout="attention_dropout",
+)
 KEYS = {
     **{ours: f"vision_config.{key}" for ours, key in VISION.items()},
     **{ours: f"text_config.{key}" for ours, key in TEXT.items()},
@@ -75,32 +68,18 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
         section = document.get(name)
         if isinstance(section, dict):
             fields |= {ours: section[key] for ours, key in keys.items() if section.get(key) is not None}
-    for name in ("image_size", "patch_size"):
-        if isinstance(fields.get(name), int):
-            fields[name] = [fields[name]] * 2
 
 
 def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
     vision, text = document["vision_config"], document["text_config"]
-    for key in ("image_size", "patch_size"):
-        height, width = vision[key]
-        vision[key] = height if height == width else [height, width]
     vision |= {"model_type": "clip_vision_model", "projection_dim": fields["projection_dim"]}
     text |= {"model_type": "clip_text_model", "projection_dim": fields["projection_dim"]}
 
 
 FORMAT = FileFormat(
     KEYS,
-    lambda output_heads: "CLIPModel",
-    lambda config: NAMES,
-    optional=(
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-        "vocab_size",
-        "max_position_embeddings",
-    ),  # transformers leaves out its defaults, which are those of the config
+    NAMES,
+    optional=SIZES,  # transformers leaves out its defaults, which are those of the config
     read=read,
     write=write,
     class_prefix="CLIP",

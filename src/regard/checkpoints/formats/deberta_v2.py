@@ -5,49 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, Table, TensorNames, qkv
+from regard.checkpoints.file_format import FileFormat, Table, TensorNames, keys_of, qkv
 from regard.checkpoints.formats import bert
 from regard.errors import InputError
 from regard.models.deberta_v2 import DebertaV2Config
 
-LAYER: Table = {**bert.LAYER, "attention.project.{p}": qkv("attention.self.", ("query_proj", "key_proj", "value_proj"))}
-
-HEAD = {
-    "mlm_head.linear.{p}": "lm_predictions.lm_head.dense.{p}",
-    "mlm_head.norm.{p}": "lm_predictions.lm_head.LayerNorm.{p}",
-    "mlm_head.bias": "lm_predictions.lm_head.bias",
+BASE: Table = {
+    **bert.BASE,
+    **bert.SEGMENTS,
+    "relative.table.weight": "encoder.rel_embeddings.weight",
+    "relative.norm.{p}": "encoder.LayerNorm.{p}",
+    "encoder.layers.0.conv.{p}": "encoder.conv.conv.{p}",
+    "encoder.layers.0.conv_norm.{p}": "encoder.conv.LayerNorm.{p}",
 }
+LAYER: Table = {
+    **bert.LAYER,
+    "attention.project.{p}": qkv("attention.self.", ("query_proj", "key_proj", "value_proj")),
+    "attention.score.query.{p}": "attention.self.pos_query_proj.{p}",
+    "attention.score.key.{p}": "attention.self.pos_key_proj.{p}",
+}
+HEAD = bert.mlm_head("lm_predictions.lm_head.dense", "lm_predictions.lm_head.LayerNorm", "lm_predictions.lm_head.bias")
 
 
 def tensor_names(config: DebertaV2Config) -> TensorNames:
-    base: dict[str, Any] = {**bert.BASE, "relative.table.weight": "encoder.rel_embeddings.weight"}
-    if not config.position_biased_input:
-        del base["embedding.positions.weight"]
-    if config.type_vocab_size:
-        base |= bert.SEGMENTS
-    if config.norm_rel_ebd == "layer_norm":
-        base["relative.norm.{p}"] = "encoder.LayerNorm.{p}"
-    if config.conv_kernel_size is not None:
-        base["encoder.layers.0.conv.{p}"] = "encoder.conv.conv.{p}"
-        base["encoder.layers.0.conv_norm.{p}"] = "encoder.conv.LayerNorm.{p}"
-    own = {"p2c": "query", "c2p": "key"} if not config.share_att_key else {}
-    projections = {
-        f"attention.score.{name}.{{p}}": f"attention.self.pos_{name}_proj.{{p}}"
-        for term, name in own.items()
-        if term in config.pos_att_type
-    }
     unused = "position_ids" if config.position_biased_input else r"(position_ids|position_embeddings\.weight)"
     return TensorNames(
         "deberta.",
-        base,
-        {("encoder.layers", "encoder.layer"): {**LAYER, **projections}},
+        BASE,
+        {("encoder.layers", "encoder.layer"): LAYER},
         {"mlm_head": bert.NAMES.output_heads["mlm_head"] if config.legacy else HEAD},
         copies=bert.NAMES.copies if config.legacy else {},
-        buffers=rf"(deberta\.)?embeddings\.{unused}",
+        buffers=rf"embeddings\.{unused}",
     )
 
 
-MISSING = {  # what transformers assumes if config.json lacks a key
+DEFAULTS = {  # what transformers assumes if config.json lacks a key
     "pos_att_type": [],
     "share_att_key": False,
     "position_buckets": None,
@@ -61,7 +53,6 @@ UNLIMITED = ("position_buckets", "max_relative_positions", "conv_kernel_size")  
 
 
 def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    fields |= {name: value for name, value in MISSING.items() if name not in fields}
     if document.get("relative_attention") is not True:
         raise InputError(
             f"relative_attention is {str(document.get('relative_attention'))[:60]}; Regard's deberta-v2 supports only "
@@ -86,7 +77,6 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
 
 
 def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    document["relative_attention"] = True
     for name in UNLIMITED:
         document[name] = fields[name] or -1
     if fields["conv_kernel_size"] is None:
@@ -94,13 +84,13 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
             del document[name]
 
 
-OWN_KEYS = (*MISSING, "conv_groups", "legacy")
 POOLED = {"pool.0": "pooler.dense", "output": "classifier"}
 FORMAT = FileFormat(
-    {**bert.KEYS, **{name: name for name in OWN_KEYS}},
-    lambda output_heads: "DebertaV2ForMaskedLM" if "mlm_head" in output_heads else "DebertaV2Model",
+    keys_of(DebertaV2Config, without=("embedding_size", "position_offset"), **bert.RENAMED),
     tensor_names,
     {"pooler_hidden_act": "gelu"},
+    DEFAULTS,
+    {"relative_attention": True},
     read=read,
     write=write,
     class_prefix="DebertaV2",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from regard.checkpoints.file_format import FileFormat, TensorNames
 from regard.checkpoints.formats import vit
 from regard.models.deit import DISTILLED
@@ -14,18 +12,9 @@ NAMES = TensorNames(
     vit.LAYERS,
     {**vit.HEADS, **{head: {f"{head}.{{p}}": f"{head}.{{p}}"} for head in DISTILLED}},
 )
-
-
-def architecture(output_heads: Collection[str]) -> str:
-    if "classifier" in output_heads:
-        return "DeiTForImageClassification"
-    return "DeiTForImageClassificationWithTeacher" if "distillation_classifier" in output_heads else "DeiTModel"
-
-
 FORMAT = FileFormat(
     vit.KEYS,
-    architecture,
-    lambda config: NAMES,
+    NAMES,
     {"qkv_bias": True, "pooler_act": "tanh"},
     read=vit.read,
     write=vit.write,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from regard.checkpoints.file_format import FileFormat, TensorNames, qkv
+from regard.checkpoints.file_format import FileFormat, TensorNames, keys_of, qkv
 from regard.checkpoints.formats import bert
+from regard.models.bert import BertConfig
 
 NAMES = TensorNames(
     "distilbert.",
@@ -21,38 +19,22 @@ NAMES = TensorNames(
             "ffn_residual.norm.{p}": "output_layer_norm.{p}",
         }
     },
-    {
-        "mlm_head": {
-            "mlm_head.linear.{p}": "vocab_transform.{p}",
-            "mlm_head.norm.{p}": "vocab_layer_norm.{p}",
-            "mlm_head.bias": "vocab_projector.bias",
-        }
-    },
+    {"mlm_head": bert.mlm_head("vocab_transform", "vocab_layer_norm", "vocab_projector.bias")},
     copies={"vocab_projector.weight": bert.TOKENS},
 )
-
-
-def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    fields["type_vocab_size"] = 0
-
-
 POOLED = {"pool.0": "pre_classifier", "output": "classifier"}
 FORMAT = FileFormat(
-    {
-        "vocab_size": "vocab_size",
-        "hidden_size": "dim",
-        "num_hidden_layers": "n_layers",
-        "num_attention_heads": "n_heads",
-        "intermediate_size": "hidden_dim",
-        "max_position_embeddings": "max_position_embeddings",
-        "hidden_act": "activation",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-        "pad_token_id": "pad_token_id",
-    },
-    bert.architectures("DistilBert"),
-    lambda config: NAMES,
-    read=read,
+    keys_of(
+        BertConfig,
+        without=("embedding_size", "position_offset", "type_vocab_size", "layer_norm_eps"),
+        hidden_size="dim",
+        num_hidden_layers="n_layers",
+        num_attention_heads="n_heads",
+        intermediate_size="hidden_dim",
+        hidden_act="activation",
+    ),
+    NAMES,
+    defaults={"type_vocab_size": 0},
     class_prefix="DistilBert",
     task_heads={"SequenceClassification": POOLED, "MultipleChoice": POOLED},
 )

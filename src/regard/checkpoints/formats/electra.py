@@ -2,48 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from regard.checkpoints.file_format import FileFormat, TensorNames
 from regard.checkpoints.formats import bert
-from regard.models.bert import BertConfig
 
-
-def tensor_names(config: BertConfig) -> TensorNames:
-    project = {} if config.embedding_size is None else {"embedding.project.{p}": "embeddings_project.{p}"}
-    return TensorNames(
-        "electra.",
-        {**bert.BASE, **bert.SEGMENTS, **project},
-        {("encoder.layers", "encoder.layer"): bert.LAYER},
-        {
-            "mlm_head": {
-                "mlm_head.linear.{p}": "generator_predictions.dense.{p}",
-                "mlm_head.norm.{p}": "generator_predictions.LayerNorm.{p}",
-                "mlm_head.bias": "generator_lm_head.bias",
-            },
-            "discriminator": {
-                "discriminator.linear.{p}": "discriminator_predictions.dense.{p}",
-                "discriminator.output.{p}": "discriminator_predictions.dense_prediction.{p}",
-            },
+NAMES = TensorNames(
+    "electra.",
+    {**bert.BASE, **bert.SEGMENTS, "embedding.project.{p}": "embeddings_project.{p}"},
+    bert.NAMES.layers,
+    {
+        "mlm_head": bert.mlm_head(
+            "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"
+        ),
+        "discriminator": {
+            "discriminator.linear.{p}": "discriminator_predictions.dense.{p}",
+            "discriminator.output.{p}": "discriminator_predictions.dense_prediction.{p}",
         },
-        copies={"generator_lm_head.weight": bert.TOKENS},
-        buffers=r"(electra\.)?embeddings\.position_ids",
-    )
-
-
-def architecture(output_heads: Collection[str]) -> str:
-    return "Electra" + (
-        "ForPreTraining"
-        if "discriminator" in output_heads
-        else "ForMaskedLM"
-        if "mlm_head" in output_heads
-        else "Model"
-    )
+    },
+    copies={"generator_lm_head.weight": bert.TOKENS},
+    buffers=bert.NAMES.buffers,
+)
 
 
 def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    if fields.setdefault("embedding_size", 128) == fields["hidden_size"]:
+    if fields["embedding_size"] == fields["hidden_size"]:
         fields["embedding_size"] = None
 
 
@@ -53,9 +37,9 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 FORMAT = FileFormat(
     {**bert.KEYS, "embedding_size": "embedding_size"},
-    architecture,
-    tensor_names,
+    NAMES,
     {**bert.FIXED, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
+    {"embedding_size": 128},
     read=read,
     write=write,
     class_prefix="Electra",

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.checkpoints.file_format import TensorNames
 from regard.checkpoints.formats import gemma, llama
 from regard.errors import InputError
-from regard.models.llama import LlamaConfig
 
 TYPES = {False: "sliding_attention", True: "full_attention"}  # of layers, by whether they are global
-
-
-def tensor_names(config: LlamaConfig) -> TensorNames:
-    norms = {
-        "attention_residual.post_norm.weight": "post_attention_layernorm.weight",
-        "ffn_residual.norm.weight": "pre_feedforward_layernorm.weight",
-        "ffn_residual.post_norm.weight": "post_feedforward_layernorm.weight",
-    }
-    return llama.tensor_names(config, {**llama.layer_names(config), **norms})
+LAYER = {
+    **llama.LAYER,
+    "attention_residual.post_norm.weight": "post_attention_layernorm.weight",
+    "ffn_residual.norm.weight": "pre_feedforward_layernorm.weight",
+    "ffn_residual.post_norm.weight": "post_feedforward_layernorm.weight",
+}
 
 
 def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
@@ -51,10 +46,10 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 KEYS = {
     **gemma.KEYS,
-    **{
-        name: name
-        for name in (*("query_pre_attn_scalar", "sliding_window", "attn_logit_softcapping", "final_logit_softcapping"),)
-    },
+    "query_pre_attn_scalar": "query_pre_attn_scalar",
+    "sliding_window": "sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
     "hidden_act": "hidden_activation",
 }
-FORMAT = llama.file_format("Gemma2", KEYS, tensor_names=tensor_names, read=read, write=write)
+FORMAT = llama.file_format("Gemma2", KEYS, layer=LAYER, read=read, write=write)

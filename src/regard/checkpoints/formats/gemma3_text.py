@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from regard.checkpoints.formats import gemma2, llama
@@ -30,21 +29,17 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
         gemma2.TYPES[True]: document["rope_parameters"],
         gemma2.TYPES[False]: local,
     }
-    if fields["tie_word_embeddings"]:
-        document["architectures"] = ["Gemma3ForCausalLM"]
+    document["architectures"] = [name.replace("TextForCausal", "ForCausal") for name in document["architectures"]]
 
 
 KEYS = gemma2.KEYS | {name: name for name in ("sliding_window_pattern", "rope_local_base_freq")}
-FORMAT = replace(
-    llama.file_format(
-        "Gemma3Text",
-        KEYS,
-        tensor_names=gemma2.tensor_names,
-        read=read,
-        write=write,
-        fixed={"attn_logit_softcapping": None},
-        model_type="gemma3_text",
-    ),
-    architecture=lambda output_heads: "Gemma3ForCausalLM" if output_heads else "Gemma3TextModel",
+FORMAT = llama.file_format(
+    "Gemma3Text",
+    KEYS,
+    layer=gemma2.LAYER,
+    read=read,
+    write=write,
+    fixed={"attn_logit_softcapping": None},
+    model_type="gemma3_text",
     task_heads={"SequenceClassification": {"output": "score"}},
 )

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, TensorNames
+from regard.checkpoints.file_format import FileFormat, Table, TensorNames, keys_of
+from regard.models.gpt2 import GptConfig
 
+LAYER: Table = {
+    "attention.project.{p}": "attn.c_attn.{p}",
+    "attention.output.{p}": "attn.c_proj.{p}",
+    "attention_residual.norm.{p}": "ln_1.{p}",
+    "ffn.inner.{p}": "mlp.c_fc.{p}",
+    "ffn.outer.{p}": "mlp.c_proj.{p}",
+    "ffn_residual.norm.{p}": "ln_2.{p}",
+}
 NAMES = TensorNames(
     "transformer.",
     {
@@ -14,18 +23,9 @@ NAMES = TensorNames(
         "embedding.positions.weight": "wpe.weight",
         "decoder.norm.{p}": "ln_f.{p}",
     },
-    {
-        ("decoder.layers", "h"): {
-            "attention.project.{p}": "attn.c_attn.{p}",
-            "attention.output.{p}": "attn.c_proj.{p}",
-            "attention_residual.norm.{p}": "ln_1.{p}",
-            "ffn.inner.{p}": "mlp.c_fc.{p}",
-            "ffn.outer.{p}": "mlp.c_proj.{p}",
-            "ffn_residual.norm.{p}": "ln_2.{p}",
-        }
-    },
+    {("decoder.layers", "h"): LAYER},
     copies={"lm_head.weight": "{base}wte.weight"},
-    buffers=r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias",
+    buffers=r"h\.\d+\.attn\.(masked_)?bias",
     transposed=r"decoder\.layers\.\d+\.(attention|ffn)\..*weight",
 )
 
@@ -58,23 +58,20 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
     document["embd_pdrop"] = fields["dropout"]
 
 
+RENAMED = {
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "intermediate_size": "n_inner",
+    "max_position_embeddings": "n_positions",
+    "hidden_act": "activation_function",
+    "layer_norm_eps": "layer_norm_epsilon",
+    "dropout": "resid_pdrop",
+    "attention_dropout": "attn_pdrop",
+}
 FORMAT = FileFormat(
-    {
-        "vocab_size": "vocab_size",
-        "hidden_size": "n_embd",
-        "num_hidden_layers": "n_layer",
-        "num_attention_heads": "n_head",
-        "intermediate_size": "n_inner",
-        "max_position_embeddings": "n_positions",
-        "hidden_act": "activation_function",
-        "layer_norm_eps": "layer_norm_epsilon",
-        "dropout": "resid_pdrop",
-        "attention_dropout": "attn_pdrop",
-        "bos_token_id": "bos_token_id",
-        "eos_token_id": "eos_token_id",
-    },
-    lambda output_heads: "GPT2LMHeadModel",
-    lambda config: NAMES,
+    keys_of(GptConfig, **RENAMED),
+    NAMES,
     {
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
@@ -85,6 +82,7 @@ FORMAT = FileFormat(
     read=read,
     write=write,
     class_prefix="GPT2",
+    classes={(): "LMHeadModel"},
     task_heads={"SequenceClassification": {"output": "score"}},
 )
 GGUF = {
@@ -100,7 +98,6 @@ GGUF = {
             "bos_token_id": "bos_token_id",
             "eos_token_id": "eos_token_id",
         },
-        lambda output_heads: "gpt2",
-        lambda config: GGUF_NAMES,
+        GGUF_NAMES,
     )
 }

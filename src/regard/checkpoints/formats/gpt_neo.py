@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, TensorNames, qkv
+from regard.checkpoints.file_format import NOTHING, FileFormat, Table, keys_of, qkv
+from regard.checkpoints.formats import gpt2
 from regard.errors import InputError
-from regard.models.gpt_neo import KINDS
+from regard.models.gpt_neo import KINDS, GptNeoConfig
 
-NAMES = TensorNames(
-    "transformer.",
-    {
-        "embedding.tokens.weight": "wte.weight",
-        "embedding.positions.weight": "wpe.weight",
-        "decoder.norm.{p}": "ln_f.{p}",
-    },
-    {
-        ("decoder.layers", "h"): {
-            "attention.project.weight": qkv("attn.attention.", ("q_proj", "k_proj", "v_proj"), ".weight"),
-            "attention.output.{p}": "attn.attention.out_proj.{p}",
-            "attention_residual.norm.{p}": "ln_1.{p}",
-            "ffn.inner.{p}": "mlp.c_fc.{p}",
-            "ffn.outer.{p}": "mlp.c_proj.{p}",
-            "ffn_residual.norm.{p}": "ln_2.{p}",
-        }
-    },
-    copies={"lm_head.weight": "{base}wte.weight"},
-    buffers=r"(transformer\.)?h\.\d+\.attn\.attention\.(masked_)?bias",
+LAYER: Table = {
+    **gpt2.LAYER,
+    "attention.project.{p}": qkv("attn.attention.", ("q_proj", "k_proj", "v_proj")),
+    "attention.output.{p}": "attn.attention.out_proj.{p}",
+}
+NAMES = replace(
+    gpt2.NAMES,
+    layers={("decoder.layers", "h"): LAYER},
+    buffers=r"h\.\d+\.attn\.attention\.(masked_)?bias",
+    transposed=NOTHING,
 )
 
 
 def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    width, depth = fields.get("hidden_size"), fields.get("num_hidden_layers")
-    fields.setdefault("intermediate_size", 4 * width if isinstance(width, int) else 0)
+    gpt2.read(fields, document)
+    depth = fields["num_hidden_layers"]
     found: object = fields.pop("attention_types", None)
     if not isinstance(depth, int) or found is None:
         return
@@ -58,30 +51,22 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 
 FORMAT = FileFormat(
-    {
-        "vocab_size": "vocab_size",
-        "hidden_size": "hidden_size",
-        "num_hidden_layers": "num_layers",
-        "num_attention_heads": "num_heads",
-        "intermediate_size": "intermediate_size",
-        "max_position_embeddings": "max_position_embeddings",
-        "attention_types": "attention_types",
-        "window_size": "window_size",
-        "hidden_act": "activation_function",
-        "layer_norm_eps": "layer_norm_epsilon",
-        "dropout": "resid_dropout",
-        "embedding_dropout": "embed_dropout",
-        "attention_dropout": "attention_dropout",
-        "bos_token_id": "bos_token_id",
-        "eos_token_id": "eos_token_id",
-    },
-    lambda output_heads: "GPTNeoForCausalLM",
-    lambda config: NAMES,
+    keys_of(
+        GptNeoConfig,
+        num_hidden_layers="num_layers",
+        num_attention_heads="num_heads",
+        hidden_act="activation_function",
+        layer_norm_eps="layer_norm_epsilon",
+        dropout="resid_dropout",
+        embedding_dropout="embed_dropout",
+    ),
+    NAMES,
     {"tie_word_embeddings": True},
     optional=("intermediate_size",),
     read=read,
     write=write,
     class_prefix="GPTNeo",
+    classes={(): "ForCausalLM"},
     model_type="gpt_neo",
     task_heads={"SequenceClassification": {"output": "score"}},
 )

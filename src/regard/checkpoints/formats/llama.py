@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -15,37 +15,29 @@ from regard.errors import InputError, check_choice
 from regard.models.llama import LlamaConfig
 from regard.nn.rotary import RopeScaling, Rotary
 
-
-def layer_names(config: LlamaConfig) -> dict[str, str | tuple[str, ...]]:
-    """The names inside one layer."""
-    biases = config.attention_bias or config.qkv_bias
-    projection = "attention.project.{p}" if biases else "attention.project.weight"
-    mlp = ".{p}" if config.mlp_bias else ".weight"
-    table: dict[str, str | tuple[str, ...]] = {
-        projection: qkv("self_attn.", ("q_proj", "k_proj", "v_proj"), ".{p}" if biases else ".weight"),
-        "attention_residual.norm.weight": "input_layernorm.weight",
-        f"ffn.inner{mlp}": (f"mlp.gate_proj{mlp}", f"mlp.up_proj{mlp}"),
-        f"ffn.outer{mlp}": f"mlp.down_proj{mlp}",
-        "ffn_residual.norm.weight": "post_attention_layernorm.weight",
-    }
-    output = ".{p}" if config.attention_bias else ".weight"
-    table[f"attention.output{output}"] = f"self_attn.o_proj{output}"
-    if config.query_key_norm:
-        table["attention.query_norm.weight"] = "self_attn.q_norm.weight"
-        table["attention.key_norm.weight"] = "self_attn.k_norm.weight"
-    return table
+LAYER: Table = {
+    "attention.project.{p}": qkv("self_attn.", ("q_proj", "k_proj", "v_proj")),
+    "attention.query_norm.weight": "self_attn.q_norm.weight",
+    "attention.key_norm.weight": "self_attn.k_norm.weight",
+    "attention.output.{p}": "self_attn.o_proj.{p}",
+    "attention_residual.norm.weight": "input_layernorm.weight",
+    "ffn.inner.{p}": ("mlp.gate_proj.{p}", "mlp.up_proj.{p}"),
+    "ffn.outer.{p}": "mlp.down_proj.{p}",
+    "ffn_residual.norm.weight": "post_attention_layernorm.weight",
+}
 
 
-def tensor_names(config: LlamaConfig, layer: Table | None = None) -> TensorNames:
-    tied, width = config.tie_word_embeddings, config.head_width
+def tensor_names(layer: Table, config: LlamaConfig) -> TensorNames:
+    """Return the names of a model whose layers have those in `layer`."""
+    width = config.head_width
     keys = width * (config.num_key_value_heads or config.num_attention_heads)
     return TensorNames(
         "model.",
         {"embedding.tokens.weight": "embed_tokens.weight", "decoder.norm.weight": "norm.weight"},
-        {("decoder.layers", "layers"): layer_names(config) if layer is None else layer},
-        {"output": {} if tied else {"output.weight": "lm_head.weight"}},
-        copies={"lm_head.weight": "{base}embed_tokens.weight"} if tied else {},
-        buffers=r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
+        {("decoder.layers", "layers"): layer},
+        {"output": {"output.weight": "lm_head.weight"}},
+        copies={"lm_head.weight": "{base}embed_tokens.weight"} if config.tie_word_embeddings else {},
+        buffers=r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
         qkv_sizes=(width * config.num_attention_heads, keys, keys),
     )
 
@@ -118,8 +110,6 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
             del document[key]
     if fields["other_eos_token_id"]:
         document["eos_token_id"] = [fields["eos_token_id"], *fields["other_eos_token_id"]]
-    if fields["tie_word_embeddings"]:
-        document["architectures"] = [name.removesuffix("Model") + "ForCausalLM" for name in document["architectures"]]
 
 
 KEYS = {
@@ -135,15 +125,13 @@ KEYS = {
 }
 
 
-def file_format(class_prefix: str, keys: Mapping[str, str], **options: Any) -> FileFormat:
-    """Return the file format of a family like Llama."""
-    return FileFormat(
-        keys,
-        lambda output_heads: f"{class_prefix}ForCausalLM" if output_heads else f"{class_prefix}Model",
-        **{"tensor_names": tensor_names, "read": read, "write": write, **options},
-        class_prefix=class_prefix,
-        task_heads={"SequenceClassification": {"output": "score"}, "TokenClassification": {"output": "score"}},
-    )
+TASK_HEADS = {"SequenceClassification": {"output": "score"}, "TokenClassification": {"output": "score"}}
+
+
+def file_format(class_prefix: str, keys: Mapping[str, str], *, layer: Table = LAYER, **options: Any) -> FileFormat:
+    """Return the file format of a family like Llama, with the names inside one layer."""
+    options = {"read": read, "write": write, "task_heads": TASK_HEADS, **options}
+    return FileFormat(keys, partial(tensor_names, layer), class_prefix=class_prefix, **options)
 
 
 GGUF_KEYS = {
@@ -209,16 +197,14 @@ def read_gguf(fields: dict[str, Any], document: Mapping[str, object]) -> None:
         fields["other_eos_token_id"] = [document["eot_token_id"]]
 
 
-def gguf_format(architecture: str, names: Callable[[Any], TensorNames] = tensor_names) -> dict[str, FileFormat]:
-    """Return how GGUF files of llama.cpp store a family like Llama, whose tensors transformers calls by `names`."""
+def gguf_format(architecture: str, layer: Table = LAYER) -> dict[str, FileFormat]:
+    """Return how GGUF files of llama.cpp store a family like Llama, with transformers' names inside one layer."""
 
     def rename(name: str) -> str:
         module, _, parameter = name.rpartition(".")
         return f"{GGUF_NAMES[module]}.{parameter}"
 
     def gguf_names(config: LlamaConfig) -> TensorNames:
-        theirs = names(config)
-        (layer,) = theirs.layers.values()
         return TensorNames(
             base={"embedding.tokens.weight": "token_embd.weight", "decoder.norm.weight": "output_norm.weight"},
             layers={
@@ -227,13 +213,13 @@ def gguf_format(architecture: str, names: Callable[[Any], TensorNames] = tensor_
                     for ours, name in layer.items()
                 }
             },
-            output_heads={"output": {} if config.tie_word_embeddings else {"output.weight": "output.weight"}},
+            output_heads={"output": {"output.weight": "output.weight"}},
             buffers=re.escape(ROPE_FREQUENCIES),
-            qkv_sizes=theirs.qkv_sizes,
+            qkv_sizes=tensor_names(layer, config).qkv_sizes,
             convert=partial(separate_halves, config.head_width) if architecture == "llama" else same_tensor,
         )
 
-    return {architecture: FileFormat(GGUF_KEYS, lambda output_heads: architecture, gguf_names, read=read_gguf)}
+    return {architecture: FileFormat(GGUF_KEYS, gguf_names, read=read_gguf)}
 
 
 def separate_halves(width: int, name: str, tensor: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, Table, TensorNames, prefixed
+from regard.checkpoints.file_format import FileFormat, Table, TensorNames, keys_of
+from regard.checkpoints.formats import bert
 from regard.errors import InputError
 from regard.models.modernbert import ModernBertConfig
 
@@ -17,32 +18,18 @@ LAYER: Table = {
     "ffn.outer.weight": "mlp.Wo.weight",
     "ffn_residual.norm.weight": "mlp_norm.weight",
 }
-
-
-def tensor_names(config: ModernBertConfig) -> TensorNames:
-    base: dict[str, str | tuple[str, ...]] = {
+NAMES = TensorNames(
+    "model.",
+    {
         "embedding.tokens.weight": "embeddings.tok_embeddings.weight",
         "embedding.norm.weight": "embeddings.norm.weight",
         "encoder.norm.weight": "final_norm.weight",
-    }
-    for number in range(config.num_hidden_layers):
-        base |= prefixed(LAYER, f"encoder.layers.{number}.", f"layers.{number}.")
-    del base["encoder.layers.0.attention_residual.norm.weight"]
-    return TensorNames(
-        "model.",
-        base,
-        output_heads={
-            "mlm_head": {
-                "mlm_head.linear.weight": "head.dense.weight",
-                "mlm_head.norm.weight": "head.norm.weight",
-                "mlm_head.bias": "decoder.bias",
-            }
-        },
-        copies={"decoder.weight": "{base}embeddings.tok_embeddings.weight"},
-        shared=r"head\.(dense|norm)\.weight",
-    )
-
-
+    },
+    {("encoder.layers", "layers"): LAYER},
+    {"mlm_head": bert.mlm_head("head.dense", "head.norm", "decoder.bias")},
+    copies={"decoder.weight": "{base}embeddings.tok_embeddings.weight"},
+    shared=r"head\.(dense|norm)\.weight",
+)
 TYPES = {False: "sliding_attention", True: "full_attention"}  # of layers, by whether they are global
 
 
@@ -69,29 +56,18 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
                 fields[name] = rope["rope_theta"]
 
 
-def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    document["classifier_pooling"] = "cls"
-
-
-SAME = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-    *("max_position_embeddings", "global_attn_every_n_layers", "local_attention", "global_rope_theta"),
-    *("local_rope_theta", "attention_dropout", "mlp_dropout", "pad_token_id", "bos_token_id", "eos_token_id"),
-)
 TRANSFORM = {"pool.0": "head.dense", "pool.2": "head.norm", "output": "classifier"}
 FORMAT = FileFormat(
-    {name: name for name in SAME}
-    | {"hidden_act": "hidden_activation", "layer_norm_eps": "norm_eps", "dropout": "embedding_dropout"},
-    lambda output_heads: "ModernBertForMaskedLM" if "mlm_head" in output_heads else "ModernBertModel",
-    tensor_names,
+    keys_of(ModernBertConfig, hidden_act="hidden_activation", layer_norm_eps="norm_eps", dropout="embedding_dropout"),
+    NAMES,
     {
         **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
         "decoder_bias": True,
         "classifier_activation": "gelu",
         "rope_scaling": None,
     },
+    written={"classifier_pooling": "cls"},
     read=read,
-    write=write,
     class_prefix="ModernBert",
     task_heads=dict.fromkeys(
         ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"), TRANSFORM

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, TensorNames
+from regard.checkpoints.file_format import FileFormat
 from regard.checkpoints.formats import bert
 
-NAMES = TensorNames(
-    "roberta.",
-    {**bert.BASE, **bert.SEGMENTS},
-    {("encoder.layers", "encoder.layer"): bert.LAYER},
-    {
+NAMES = replace(
+    bert.NAMES,
+    prefix="roberta.",
+    output_heads={
         "pooler": bert.POOLER,
-        "mlm_head": {
-            "mlm_head.linear.{p}": "lm_head.dense.{p}",
-            "mlm_head.norm.{p}": "lm_head.layer_norm.{p}",
-            "mlm_head.bias": "lm_head.bias",
-        },
+        "mlm_head": bert.mlm_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
     },
     copies={"lm_head.decoder.weight": bert.TOKENS, "lm_head.decoder.bias": "lm_head.bias"},
-    buffers=r"(roberta\.)?embeddings\.position_ids",
 )
 
 
 def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    padding = fields.setdefault("pad_token_id", 1)
+    padding = fields["pad_token_id"]
     if isinstance(padding, int) and isinstance(fields["max_position_embeddings"], int):
         fields["position_offset"] = padding + 1
         fields["max_position_embeddings"] -= padding + 1
@@ -42,9 +37,9 @@ TASK_HEADS = {
 }
 FORMAT = FileFormat(
     bert.KEYS,
-    bert.architectures("Roberta"),
-    lambda config: NAMES,
+    NAMES,
     bert.FIXED,
+    {"pad_token_id": 1},
     read=read,
     write=write,
     class_prefix="Roberta",

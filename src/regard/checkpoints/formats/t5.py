@@ -5,28 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.checkpoints.file_format import FileFormat, Table, TensorNames, qkv
+from regard.checkpoints.file_format import FileFormat, Table, TensorNames, keys_of, qkv
+from regard.models.t5 import T5Config
 
-PROJECTIONS = ("q", "k", "v")
 
-
-def _layer(*, decoder: bool, gated: bool) -> Table:
-    last = 2 if decoder else 1
-    feed = f"layer.{last}.DenseReluDense."
-    table: dict[str, str | tuple[str, ...]] = {
-        "attention.project.weight": qkv("layer.0.SelfAttention.", PROJECTIONS, ".weight"),
+def _layer(ffn: str, *, gated: bool) -> Table:
+    inner = (f"{ffn}.DenseReluDense.wi_0.weight", f"{ffn}.DenseReluDense.wi_1.weight")
+    return {
+        "attention.project.{p}": qkv("layer.0.SelfAttention.", ("q", "k", "v")),
         "attention.output.weight": "layer.0.SelfAttention.o.weight",
         "attention_residual.norm.weight": "layer.0.layer_norm.weight",
-        "ffn.inner.weight": (f"{feed}wi_0.weight", f"{feed}wi_1.weight") if gated else f"{feed}wi.weight",
-        "ffn.outer.weight": f"{feed}wo.weight",
-        "ffn_residual.norm.weight": f"layer.{last}.layer_norm.weight",
+        "cross.project.query.weight": "layer.1.EncDecAttention.q.weight",
+        "cross.project.key.weight": "layer.1.EncDecAttention.k.weight",
+        "cross.project.value.weight": "layer.1.EncDecAttention.v.weight",
+        "cross.output.weight": "layer.1.EncDecAttention.o.weight",
+        "cross_residual.norm.weight": "layer.1.layer_norm.weight",
+        "ffn.inner.weight": inner if gated else f"{ffn}.DenseReluDense.wi.weight",
+        "ffn.outer.weight": f"{ffn}.DenseReluDense.wo.weight",
+        "ffn_residual.norm.weight": f"{ffn}.layer_norm.weight",
     }
-    if decoder:
-        for ours, theirs in zip(("query", "key", "value"), PROJECTIONS, strict=True):
-            table[f"cross.project.{ours}.weight"] = f"layer.1.EncDecAttention.{theirs}.weight"
-        table["cross.output.weight"] = "layer.1.EncDecAttention.o.weight"
-        table["cross_residual.norm.weight"] = "layer.1.layer_norm.weight"
-    return table
 
 
 def tensor_names(config: Any) -> TensorNames:
@@ -41,8 +38,8 @@ def tensor_names(config: Any) -> TensorNames:
             "decoder.norm.weight": "decoder.final_layer_norm.weight",
         },
         {
-            ("encoder.layers", "encoder.block"): _layer(decoder=False, gated=config.is_gated_act),
-            ("decoder.layers", "decoder.block"): _layer(decoder=True, gated=config.is_gated_act),
+            ("encoder.layers", "encoder.block"): _layer("layer.1", gated=config.is_gated_act),
+            ("decoder.layers", "decoder.block"): _layer("layer.2", gated=config.is_gated_act),
         },
         {"output": {"output.weight": "lm_head.weight"}},
         copies=dict.fromkeys(
@@ -59,7 +56,6 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
         fields["hidden_act"] = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")
     fields.setdefault("num_decoder_layers", fields["num_hidden_layers"])
     fields.setdefault("decoder_start_token_id", fields.get("pad_token_id", 0))
-    fields.setdefault("scale_decoder_outputs", True)
     if "scale_decoder_outputs" in document:
         fields["scale_decoder_outputs"] = document["scale_decoder_outputs"]
 
@@ -69,31 +65,27 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
         activation = document["feed_forward_proj"]
         names = {"gelu_new": "gelu", "gelu": "gelu_python"}
         document["feed_forward_proj"] = f"gated-{names.get(activation, activation)}"
-    document["is_encoder_decoder"] = True
 
 
 FORMAT = FileFormat(
-    {
-        "vocab_size": "vocab_size",
-        "hidden_size": "d_model",
-        "head_dim": "d_kv",
-        "num_hidden_layers": "num_layers",
-        "num_decoder_layers": "num_decoder_layers",
-        "num_attention_heads": "num_heads",
-        "intermediate_size": "d_ff",
-        "hidden_act": "feed_forward_proj",
-        "relative_attention_num_buckets": "relative_attention_num_buckets",
-        "relative_attention_max_distance": "relative_attention_max_distance",
-        "layer_norm_eps": "layer_norm_epsilon",
-        "dropout": "dropout_rate",
-        "scale_decoder_outputs": "tie_word_embeddings",
-        "pad_token_id": "pad_token_id",
-        "eos_token_id": "eos_token_id",
-        "decoder_start_token_id": "decoder_start_token_id",
-    },
-    lambda output_heads: "T5ForConditionalGeneration",
+    keys_of(
+        T5Config,
+        without=("is_gated_act",),
+        hidden_size="d_model",
+        head_dim="d_kv",
+        num_hidden_layers="num_layers",
+        num_attention_heads="num_heads",
+        intermediate_size="d_ff",
+        hidden_act="feed_forward_proj",
+        layer_norm_eps="layer_norm_epsilon",
+        dropout="dropout_rate",
+        scale_decoder_outputs="tie_word_embeddings",
+    ),
     tensor_names,
     {"is_decoder": False},
+    written={"is_encoder_decoder": True},
     read=read,
     write=write,
+    class_prefix="T5",
+    classes={(): "ForConditionalGeneration"},
 )

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from regard.checkpoints.formats import bert, roberta
+from regard.checkpoints.formats import roberta
 
-FORMAT = replace(roberta.FORMAT, architecture=bert.architectures("XLMRoberta"), class_prefix="XLMRoberta")
+FORMAT = replace(roberta.FORMAT, class_prefix="XLMRoberta")
