@@ -27,6 +27,7 @@ from regard.errors import InputError
 from regard.files import storage
 from regard.files.durable_folder import DurableFolder
 from regard.files.json_files import json_bytes
+from regard.files.output_file import refuse_link
 from regard.inference.bulk.outputs import import_pyarrow
 from regard.inference.bulk.shards import Block, Manifest, Reader, differences
 from regard.inference.bulk.workers import Compute, ShardTask
@@ -54,8 +55,7 @@ def check_folder(output: str | os.PathLike[str]) -> None:
         storage.exists(output)  # says which bucket or key is wrong
         return
     path = storage.local_path(output)
-    if path.is_symlink():
-        raise InputError(f"{path} is a symbolic link, which is not followed; name its target, or remove the link")
+    refuse_link(path)
     if path.exists() and not path.is_dir():
         raise InputError(
             f"{path}: is a file, expected a folder for Parquet parts; move it, or choose a name with a suffix"

@@ -17,6 +17,7 @@ from regard.data.rows import Row, open_rows
 from regard.data.text_inputs import read_items
 from regard.errors import InputError, suggest
 from regard.events import Event, Note, drain
+from regard.files.output_file import refuse_link
 from regard.inference.search.documents import IndexedText
 from regard.inference.search.index import EmbeddingSettings, Index, add_documents
 from regard.inference.search.index_folder import IndexManifest, is_index
@@ -168,6 +169,7 @@ def index(
     if output is None:
         found, _ = drain(temporary_index(source, load, **options), on_event)
         return use_counted(found)
+    refuse_link(output)
     if isinstance(source, str | os.PathLike):
         refuse_output_in_input(output, source)
     drain(index_events(source, Path(output), load, approximate=approximate, **options), on_event)
