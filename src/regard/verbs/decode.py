@@ -45,6 +45,8 @@ def decode(request: DecodeRequest, models: Models) -> Generator[Event, None, Dec
 
     with models.use(request.model) as loaded:
         result = decode_in_steps(loaded, request.text, request.config())
+        notes = [] if loaded.translator is None else loaded.translator.source_notes(request.text)
+    result = result.model_copy(update={"notes": [*result.notes, *notes]})
     for note in result.notes:
         yield Note(message=note)
     return result
