@@ -68,6 +68,31 @@ def test_foreign_content_is_named_and_unchanged(
     assert state(output) == before
 
 
+def index(folder: Path, model: Path, output: Path) -> list[str]:
+    return ["index", str(reviews(folder)), "--columns", "0", "-m", str(model), "-o", str(output)]
+
+
+def export(folder: Path, model: Path, output: Path) -> list[str]:
+    return ["export", str(model), "--format", "onnx", "-o", str(output)]
+
+
+def build(folder: Path, model: Path, output: Path) -> list[str]:
+    return ["corpus", "build", str(reviews(folder)), "-o", str(output)]
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+@pytest.mark.parametrize("verb", [classify, translate, pretrain, index, export, build])
+def test_a_link_to_a_folder_is_refused(
+    tmp_path: Path, tiny_bert_folder: Path, capsys: Captured, verb: Verb, end: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    arguments = verb(tmp_path, tiny_bert_folder, tmp_path / "link")
+    assert run([*arguments[:-1], arguments[-1] + end] if arguments[-1].endswith("link") else arguments) == 2
+    assert "is a symbolic link" in capsys.readouterr().err.splitlines()[-1]
+    assert not any((tmp_path / "elsewhere").iterdir())
+
+
 def test_embed_leaves_a_foreign_partial_folder_alone(tmp_path: Path, tiny_bert_folder: Path, capsys: Captured) -> None:
     """All of these have names that a job would use."""
     (tmp_path / "texts.txt").write_text("the film\n")

@@ -31,6 +31,12 @@ def record_path(output: Path) -> Path:
     return output.with_name(output.name + ".regard.json")
 
 
+def refuse_link(path: str | os.PathLike[str]) -> None:
+    """Raise InputError if the last part of an output's path is a symbolic link."""
+    if os.path.islink(os.fspath(path).rstrip("/") or "/"):
+        raise InputError(f"{path} is a symbolic link, which is not followed; name its target, or remove the link")
+
+
 def check_output_file(path: str | os.PathLike[str], *, force: bool = False) -> None:
     """Raise InputError for a link, for what is no regular file, and for a file without a mark or record of Regard.
 
@@ -39,10 +45,7 @@ def check_output_file(path: str | os.PathLike[str], *, force: bool = False) -> N
     """
     path = Path(path)
     for written in (path, record_path(path)):
-        if written.is_symlink():
-            raise InputError(
-                f"{written} is a symbolic link, which is not followed; name its target, or remove the link"
-            )
+        refuse_link(written)
     if not path.exists():
         return
     if not path.is_file():

@@ -40,6 +40,7 @@ from regard.data.files import STANDARD_INPUT, is_file_name, refuse_file_name, re
 from regard.data.text_inputs import DataFrameSource, read_items, read_texts
 from regard.errors import InputError, InputErrors, suggest
 from regard.events import Event, Note, ResultItem, map_events
+from regard.files.output_file import refuse_link
 from regard.known import DEFAULT_MODEL
 from regard.verbs import RENAMED
 from regard.wording import count_of
@@ -301,9 +302,11 @@ class Verb:
         return [name for name, info in self.request.model_fields.items() if cli_of(info).get("writes")]
 
     def check_outputs(self, request: Request, *others: str) -> None:
-        """Raise InputError for an output, of the request or one of the `others`, inside a folder that is read."""
+        """Raise InputError for an output, of the request or the `others`, that is a link or inside what is read."""
         writes = self.output_fields()
         outputs = [path for path in (*others, *(getattr(request, name) for name in writes)) if path is not None]
+        for output in outputs:
+            refuse_link(output)
         for name, info in self.request.model_fields.items() if outputs else ():
             value = getattr(request, name)
             is_file = holds_texts(info) or str(cli_of(info).get("metavar")).startswith("FILE")

@@ -40,4 +40,6 @@ def decode(request: DecodeRequest, models: Models) -> DecodingSteps:
     from regard.interpret.decoding import decode_in_steps
 
     with models.use(request.model) as loaded:
-        return decode_in_steps(loaded, request.text, request.config())
+        result = decode_in_steps(loaded, request.text, request.config())
+        notes = [] if loaded.translator is None else loaded.translator.source_notes(request.text)
+    return result.model_copy(update={"notes": [*result.notes, *notes]})

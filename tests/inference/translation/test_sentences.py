@@ -177,6 +177,8 @@ def test_steps_say_which_sentence_they_show() -> None:
     assert result.texts[0].translations[0].text in view["notes"][0]
     decoded = regard.decode(" ".join(SENTENCES[:3]), model="regard-de-en", num_beams=2)
     assert decoded.text == SENTENCES[0] and len(decoded.trace["rows"]) == 1 and "3 sentences" in decoded.notes[0]
+    unread = regard.decode("Мне нравится этот фильм", model="regard-de-en", num_beams=2)
+    assert "does not look like German" in unread.notes[-2] and "vocabulary does not have" in unread.notes[-1]
 
 
 def test_views_of_one_run_show_the_first_sentence() -> None:

@@ -26,7 +26,7 @@ from regard.errors import InputError, RegardError, suggest
 from regard.files import storage
 from regard.files.durable_folder import DurableFolder
 from regard.files.json_files import json_bytes
-from regard.files.output_file import check_output_file
+from regard.files.output_file import check_output_file, refuse_link
 from regard.inference.bulk.shards import Block, FinishedShards, Manifest, Reader, WriteRows
 from regard.inference.bulk.workers import Compute, ShardTask
 
@@ -54,8 +54,8 @@ def check_output(output: Path, suffixes: Collection[str], *, force: bool = False
             f"{path}: the name of the output says its format, and {path.suffix!r} is none; "
             f"{suggest(path.suffix, suffixes)}"
         )
-    if in_parts and path.is_symlink():
-        raise InputError(f"{path} is a symbolic link, which is not followed; name its target, or remove the link")
+    if in_parts:
+        refuse_link(path)
     if in_parts and path.exists() and not path.is_dir():
         raise InputError(
             f"{path}: is a file, expected a folder for Parquet parts; move it, or choose a name with a suffix"

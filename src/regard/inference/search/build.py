@@ -20,6 +20,7 @@ from regard.data.rows import Row, open_rows
 from regard.data.text_inputs import read_items
 from regard.errors import InputError, suggest
 from regard.events import Event, Note, Progress, drain
+from regard.files.output_file import refuse_link
 from regard.inference.bulk.shards import weights_digest
 from regard.inference.embedding.bulk import embed_events
 from regard.inference.embedding.sentence_transformers import unused_prompts
@@ -289,8 +290,10 @@ def index(
     them.
     """
     check_source(source)
-    if output is not None and isinstance(source, str | os.PathLike):
-        refuse_output_in_input(output, source)
+    if output is not None:
+        refuse_link(output)
+        if isinstance(source, str | os.PathLike):
+            refuse_output_in_input(output, source)
     folder, temporary = _temporary_folder() if output is None else (Path(output), None)
     counted: list[CountedModel] = []
 
