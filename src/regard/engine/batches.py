@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -24,7 +25,6 @@ from regard.text import TokenIds
 MIN_STEP = 8  # tokens between sizes of batches on a CPU
 DEPTH = 4  # batches on the device before the results of the first are awaited
 SWITCH_INTERVAL = 1e-5  # seconds: every tensor operation of the thread that feeds the GPU waits up to this long
-K = TypeVar("K")
 B = TypeVar("B")
 
 
@@ -104,19 +104,27 @@ def split_arrays(
     return Batch(ids, Packed(sizes, starts, position_ids, max_length, num_fillers))
 
 
-def run_batches(
-    batches: Iterable[tuple[K, B]], compute: Callable[[B], Tensor], device: torch.device
-) -> Iterator[tuple[K, Tensor]]:
-    """Yield the key of each batch with the result of `compute` in float32 on the CPU, in order.
+@dataclass(eq=False)
+class Work(Generic[B]):
+    """A batch, and its result as soon as it has one."""
 
-    `compute` only enqueues work on a GPU. Nothing waits for a batch before the results of an earlier one are needed.
+    batch: B
+    result: Tensor | None = None
+
+
+def run_batches(batches: Iterable[B], device: torch.device) -> Iterator[Work[B]]:
+    """Hand out each batch twice, in order: without a result, which the caller sets, and with it, in float32 on the CPU.
+
+    On a GPU the caller only enqueues the computation. Nothing waits for a batch before the results of an earlier one
+    are needed.
     """
-    waiting: deque[tuple[K, Tensor, torch.cuda.Event | None]] = deque()
+    waiting: deque[tuple[Work[B], torch.cuda.Event | None]] = deque()
     depth = DEPTH if device.type == "cuda" else 0
-    for key, batch in batches:
+    for batch in batches:
         check_cancelled()
-        with torch.inference_mode():  # left before the yield, or the caller would be in it too
-            waiting.append((key, *_copy_out(compute(batch))))
+        work = Work(batch)
+        yield work
+        waiting.append((work, _copy_out(work)))
         while len(waiting) > depth:
             yield _finish(*waiting.popleft())
     while waiting:
@@ -134,19 +142,21 @@ def responsive_threads() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def _copy_out(result: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+def _copy_out(work: Work[B]) -> torch.cuda.Event | None:
     """Start the copy of a result to the CPU. The event is reached when it is complete."""
-    result = result.float()
+    assert work.result is not None
+    result = work.result.float()
     if not result.is_cuda:
-        return result.cpu(), None
-    host = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
-    host.copy_(result, non_blocking=True)
+        work.result = result.cpu()
+        return None
+    work.result = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
+    work.result.copy_(result, non_blocking=True)
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record()
-    return host, event
+    return event
 
 
-def _finish(key: K, result: Tensor, event: torch.cuda.Event | None) -> tuple[K, Tensor]:
+def _finish(work: Work[B], event: torch.cuda.Event | None) -> Work[B]:
     if event is not None:
         event.synchronize()
-    return key, result
+    return work
