@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from regard.checkpoints.files import write_folder
 from regard.errors import InputError
 from regard.events import Note
-from regard.training.run_folder import RunFolder, log_events
+from regard.training.run_folder import RunFolder, RunLog
 from tests.crashes import Crash, die_after
 from tests.training.toy_recipe import ToyConfig, ToyRecipe
 
@@ -42,19 +41,16 @@ def folder(path: Path, *overrides: str, data: object = (1, 2)) -> RunFolder:
 
 
 def test_a_finished_run_removes_its_work_folder(tmp_path: Path) -> None:
-    run, seen = folder(tmp_path / "new"), []
-
-    def notes() -> Iterator[Note]:
-        yield Note(message="halfway")
-
+    run = folder(tmp_path / "new")
     run.open(resume=False)
-    with run.running():
-        seen += log_events(notes(), run.path)  # type: ignore[arg-type]
+    with run.running(), closing(RunLog(run.path)) as log:
+        log.add(Note(message="halfway"))
         (run.work / "checkpoint").write_text("half way")
         (run.path / "report.json").write_text('{"score": 3}')
         assert folder(run.path).finished() is None, "there is still work"
-    assert not run.work.exists() and seen[0].message == "halfway"
-    assert (run.path / "events.jsonl").read_text().count("\n") == 1
+    assert not run.work.exists()
+    (line,) = (run.path / "events.jsonl").read_text().splitlines()
+    assert '"message": "halfway"' in line
     assert folder(run.path).finished() == {"score": 3}
     assert folder(run.path, "training.num_epochs=9").finished() is None
     assert folder(run.path, data=(1, 3)).finished() is None

@@ -217,7 +217,6 @@ class Finished(TrainingEvent):
     steps: int | None = None
     tokens: int | None = None
     seconds: float | None = None
-    text_digest: str | None = None  # of the text that a model was pretrained on
 
 
 class EventLog:

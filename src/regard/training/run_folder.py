@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from regard.checkpoints.files import refuse_foreign_files, verify
 from regard.errors import InputError, RegardError
-from regard.events import Event, map_events
+from regard.events import Event
 from regard.files.disk import atomic_write, finish_save
 from regard.files.durable_folder import (
     LOCK,
@@ -36,7 +38,7 @@ from regard.files.durable_folder import (
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.render.result import Result
 from regard.settings import check_saved_settings
-from regard.training.events import EventLog, Events, Finished
+from regard.training.events import EventLog, Finished
 from regard.training.tensorboard import TensorBoardLog
 
 if TYPE_CHECKING:
@@ -60,7 +62,6 @@ OUTPUTS = (
     "vocab.txt",
 )
 State = Literal["new", "unfinished", "finished"]
-R = TypeVar("R")
 
 
 def saved_config(output: str | os.PathLike[str], *, resume: bool) -> Path | None:
@@ -135,20 +136,26 @@ class RunReport(Result):
         return json_bytes({name: value for name, value in self.to_dict().items() if name != "output"})
 
 
-def log_events(events: Events[R], path: Path, *, tensorboard: TensorBoardLog | None = None) -> Events[R]:
-    """Pass on the events, and write them to the log of the folder, and for TensorBoard."""
-    with closing(EventLog(path / EVENTS)) as log, closing(tensorboard) if tensorboard else nullcontext():
+class RunLog(EventLog):
+    """The log of a run folder, and the same events for TensorBoard."""
 
-        def add(event: Event) -> Event:
-            if tensorboard is not None:
-                tensorboard.add(event)
-            with model_saved(path) if isinstance(event, Finished) else nullcontext():
-                return log.add(event)
+    def __init__(self, folder: Path, tensorboard: TensorBoardLog | None = None) -> None:
+        super().__init__(folder / EVENTS)
+        self._folder, self._tensorboard = folder, tensorboard
 
-        result = yield from map_events(events, add)
-        with model_saved(path):
-            log.close()
-        return result
+    def add(self, event: Event) -> Event:
+        if self._tensorboard is not None:
+            self._tensorboard.add(event)
+        with model_saved(self._folder) if isinstance(event, Finished) else nullcontext():
+            return super().add(event)
+
+    def finish(self) -> None:
+        with model_saved(self._folder):
+            super().close()
+
+    def close(self) -> None:
+        with closing(self._tensorboard) if self._tensorboard else nullcontext():
+            super().close()
 
 
 class RunFolder:
@@ -161,14 +168,16 @@ class RunFolder:
 
     def __init__(self, job: TrainingRun, path: Path, *, beside: Collection[str] = ()) -> None:
         self.path, self.config, self.work, self.beside = path, job.config, path / job.work, beside
-        self.run = json.loads(json.dumps(job.identity()))
-        self.prepared = tuple(f"{job.work}/{name}" for name in job.prepared_files())
-        work = (*self.prepared, *(f"{job.work}/{name}" for name in job.work_files()))
-        self.manifest = FolderRecord(f"{job.kind} run", (*BEGINNING, *(f"{name}/" for name in beside)), work)
+        self.run, self.keeps_work = json.loads(json.dumps(job.identity())), job.keeps_work
+        self.prepared = tuple(posixpath.join(job.work, name) for name in job.prepared_files())
+        work = (*self.prepared, *(posixpath.join(job.work, name) for name in job.work_files()))
+        files = (*BEGINNING, *(f"{name}/" for name in beside))
+        kept = (*files, *work), ()
+        self.manifest = FolderRecord(f"{job.kind} run", *(kept if self.keeps_work else (files, work)))
 
     def finished(self) -> dict[str, Any] | None:
-        """The report of the same run, if it is finished."""
-        if self._state() != "finished" or not (self.path / REPORT).is_file() or self._differences():
+        """The report of the same run, if it is finished. A job that keeps its work says so itself."""
+        if self.keeps_work or self._state() != "finished" or not (self.path / REPORT).is_file() or self._differences():
             return None
         verify(self.path)
         self._remove_work()  # left by a process that was killed while removing it
@@ -189,16 +198,15 @@ class RunFolder:
                 f"{self.path} was started with other settings or data: {'; '.join(differences)}. Resume with those, or "
                 "choose another --output"
             )
-        if state == "finished" and resume:
-            differences = self._differences() or [f"its {REPORT} is gone"]
-            raise InputError(
-                f"{self.path} holds no run to resume: it is finished, and {'; '.join(differences)}. Choose another "
-                "--output"
-            )
-        if state == "finished":
+        if state == "finished" and not resume:
             raise InputError(HOLDS_MODEL.format(self.path))
+        if state == "finished" and ((differences := self._differences()) or not self.keeps_work):
+            raise InputError(
+                f"{self.path} holds no run to resume: it is finished, and "
+                f"{'; '.join(differences or [f'its {REPORT} is gone'])}. Choose another --output"
+            )
         refuse_foreign_files(self.path, dict.fromkeys(OUTPUTS))
-        if self.work.is_symlink() or (self.work.exists() and not self.work.is_dir()):
+        if self.work != self.path and (self.work.is_symlink() or (self.work.exists() and not self.work.is_dir())):
             raise InputError(f"{self.work} is in the way: expected a folder or nothing; move it")
         self.created = create_folder(self.path)
 
@@ -207,7 +215,7 @@ class RunFolder:
         before = FolderRecord.read(self.path, kind=self.manifest.kind)
         if before is not None:  # with the entries of other settings
             files, work = (*before.files, *self.manifest.files), (*before.work, *self.manifest.work)
-            self.manifest = replace(self.manifest, files=tuple(dict.fromkeys(files)), work=tuple(dict.fromkeys(work)))
+            self.manifest = replace(before, files=tuple(dict.fromkeys(files)), work=tuple(dict.fromkeys(work)))
         self.manifest.write(self.path)
 
     @contextmanager
@@ -216,7 +224,7 @@ class RunFolder:
         with lock_folder(self.path):
             self.claim()  # before the first file it lists
             if not self.is_begun():  # what a killed process prepared may have been for other settings
-                remove_files(self.path, [*self.prepared, EVENTS])
+                remove_files(self.path, [EVENTS, *(() if self.keeps_work else self.prepared)])
             with self.discarded_unless_begun():
                 self.work.mkdir(exist_ok=True)
                 atomic_write(self.path / CONFIG, self.config.saved())
@@ -228,12 +236,14 @@ class RunFolder:
 
     def discarded_unless_begun(self) -> AbstractContextManager[None]:
         """If the body fails before the first finished step, the files of the run are removed."""
-        return discarded_unless(self.is_begun, self.path, self.manifest, created=self.created)
+        is_begun = partial(self.is_begun, prepared=self.keeps_work)
+        return discarded_unless(is_begun, self.path, self.manifest, created=self.created)
 
-    def is_begun(self) -> bool:
-        """Whether the folder holds anything to resume: a checkpoint, a result, or a run beside it."""
+    def is_begun(self, *, prepared: bool = False) -> bool:
+        """Whether the folder holds anything to resume: a checkpoint, a result, a run beside it, or what is prepared."""
         manifest = FolderRecord.read(self.path, kind=self.manifest.kind) or self.manifest
-        return any_files(self.path, {*manifest.files, *manifest.work} - {*BEGINNING, *self.prepared})
+        beginning = {*BEGINNING, *(() if prepared else self.prepared)}
+        return any_files(self.path, {MODEL, *manifest.files, *manifest.work} - beginning)
 
     def _state(self) -> State:
         """The state of the run in the folder; InputError if the folder holds something else."""
@@ -246,7 +256,7 @@ class RunFolder:
     def _differences(self) -> list[str]:
         found = []
         if path := saved_config(self.path, resume=True):
-            found += type(self.config).load(path).differences(self.config)
+            found += self.config.saved_in(path).differences(self.config)
         if (self.path / RUN).is_file():
             try:
                 found += describe_changes(read_checked_json(self.path / RUN), self.run)
