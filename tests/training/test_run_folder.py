@@ -101,8 +101,8 @@ def test_what_a_killed_process_prepared_does_not_block_the_next_run(tmp_path: Pa
     """Nothing was trained, so other settings are fine, and preparations for the former ones are not used."""
     run = folder(tmp_path)
     run.open(resume=False)
-    run.claim()
-    for name in ("config.toml", "run.json", "events.jsonl", "work/subwords/vocab.txt"):
+    run.durable.begin(run.identity)
+    for name in ("config.toml", "events.jsonl", "work/subwords/vocab.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     for resume in (False, True):
@@ -173,7 +173,7 @@ def test_foreign_files_in_a_run_survive_it(tmp_path: Path) -> None:
     finish(folder(run.path))
     saved = {"checksums.json", "model.safetensors"}
     left = {str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file()}
-    assert left == {"config.toml", "run.json", "report.json", "regard.json", "lock", *saved, *mine}
+    assert left == {"config.toml", "report.json", "regard.json", *saved, *mine}
     assert all((run.path / name).read_text() == "mine" for name in mine)
     assert (run.work / "checkpoint").is_symlink() and (tmp_path / "elsewhere" / "0.json").exists()
     assert folder(run.path).finished() == {"score": 3}, "the work folder still exists although the run is finished"
@@ -195,7 +195,7 @@ def test_a_conflicting_foreign_file_is_found_before_any_work(tmp_path: Path, nam
 def test_another_kind_of_run(tmp_path: Path) -> None:
     run = RunFolder(ToyRecipe(ToyConfig.load()), tmp_path)
     run.open(resume=False)
-    run.claim()
+    run.durable.begin(run.identity)
     with pytest.raises(InputError, match="holds a toy run, expected a training run"):
         folder(tmp_path).open(resume=True)
 

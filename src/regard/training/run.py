@@ -93,7 +93,7 @@ def run(
                 if done is None:
                     folder.open(resume=resume)
                     stack.enter_context(folder.running())
-        if done := world.broadcast_json(done):
+        if (done := world.broadcast_json(done)) is not None:
             report = job.report_class(output=os.fspath(output), **done)
         else:
             report = yield from in_main(job.prepare(session), world, callbacks)

@@ -352,8 +352,15 @@ def _run_both(
             with world.main_only() as is_main:
                 if is_main:
                     folder = RunFolder(job, Path(output), beside=[FROZEN])
-                    _open_beside(folder, resume=resume)
-                    stack.enter_context(folder.discarded_unless_begun())
+                    held = [name for name in ("config.json", FROZEN) if (folder.path / name).exists()]
+                    if held and not resume:
+                        raise InputError(
+                            f"{folder.path} holds a run or a model ({held[0]}): continue it with --resume, or choose "
+                            "another --output"
+                        )
+                    if not (resume and folder.finished()):
+                        folder.open(resume=resume)
+                        stack.enter_context(folder.owned())
             board = None if tensorboard is None else Path(tensorboard, FROZEN)
             head_only = job.with_frozen_encoder()
             frozen = yield from run(head_only, Path(output, FROZEN), resume=resume, tensorboard=board, **options)
@@ -361,18 +368,6 @@ def _run_both(
         # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
         report: FineTuningReport = yield from run(job, output, resume=True, tensorboard=tensorboard, **options)
         return report
-
-
-def _open_beside(folder: RunFolder, *, resume: bool) -> None:
-    """Open the folder of a run that has the run of a frozen encoder beside it."""
-    held = [name for name in ("config.json", FROZEN) if (folder.path / name).exists()]
-    if held and not resume:
-        raise InputError(
-            f"{folder.path} holds a run or a model ({held[0]}): continue it with --resume, or choose another --output"
-        )
-    if not (resume and folder.finished()):
-        folder.open(resume=resume)
-        folder.claim()
 
 
 def distill(
