@@ -12,7 +12,7 @@ import pytest
 from regard.checkpoints.files import write_folder
 from regard.errors import InputError
 from regard.events import Note
-from regard.training.run_folder import RunFolder, RunLog
+from regard.training.run_folder import EVENTS, EventLog, RunFolder
 from tests.crashes import Crash, die_after
 from tests.training.toy_recipe import ToyConfig, ToyRecipe
 
@@ -43,7 +43,7 @@ def folder(path: Path, *overrides: str, data: object = (1, 2)) -> RunFolder:
 def test_a_finished_run_removes_its_work_folder(tmp_path: Path) -> None:
     run = folder(tmp_path / "new")
     run.open(resume=False)
-    with run.running(), closing(RunLog(run.path)) as log:
+    with run.running(), closing(EventLog(run.path / EVENTS)) as log:
         log.add(Note(message="halfway"))
         (run.work / "checkpoint").write_text("half way")
         (run.path / "report.json").write_text('{"score": 3}')

@@ -18,7 +18,7 @@ from regard.events import drain, map_events
 from regard.training.distributed.world import World, join_world, num_processes
 from regard.training.events import Events, TrainingStarted
 from regard.training.recipe import Recipe, TrainingRun
-from regard.training.run_folder import RunFolder, RunLog
+from regard.training.run_folder import EVENTS, EventLog, RunFolder
 from regard.training.stopping import Callbacks
 from regard.training.tensorboard import TensorBoardLog
 from regard.training.trainer import Trainer
@@ -98,7 +98,7 @@ def run(
         else:
             report = yield from in_main(job.prepare(session), world, callbacks)
         if report is None:
-            log = stack.enter_context(closing(RunLog(session.output, board))) if world.is_main else None
+            log = stack.enter_context(closing(EventLog(session.output / EVENTS, board))) if world.is_main else None
             events = stack.enter_context(closing(job.train(session)))
             while True:
                 try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import time
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
@@ -33,7 +34,7 @@ from regard.files.durable_folder import (
 from regard.files.json_files import json_bytes, read_json
 from regard.render.result import Result
 from regard.settings import check_saved_settings
-from regard.training.events import EventLog, Finished
+from regard.training.events import Finished
 from regard.training.tensorboard import TensorBoardLog
 
 if TYPE_CHECKING:
@@ -68,16 +69,6 @@ def saved_config(output: str | os.PathLike[str], *, resume: bool) -> Path | None
     return path
 
 
-def create_folder(path: Path) -> bool:
-    """Create a folder unless it exists; returns whether it was created."""
-    try:
-        created = not path.exists()
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}; choose another --output") from None
-    return created
-
-
 @contextmanager
 def model_saved(path: Path) -> Iterator[None]:
     """Errors inside say that the model is saved, and how to finish the run."""
@@ -101,26 +92,36 @@ class RunReport(Result):
         return json_bytes({name: value for name, value in self.to_dict().items() if name != "output"})
 
 
-class RunLog(EventLog):
-    """The log of a run folder, and the same events for TensorBoard."""
+class EventLog:
+    """Appends events to `path`, one line of JSON each, and gives them to TensorBoard.
 
-    def __init__(self, folder: Path, tensorboard: TensorBoardLog | None = None) -> None:
-        super().__init__(folder / EVENTS)
-        self._folder, self._tensorboard = folder, tensorboard
+    A line that a crash cut short is ended first.
+    """
+
+    def __init__(self, path: Path, tensorboard: TensorBoardLog | None = None) -> None:
+        complete = not path.exists() or not path.stat().st_size or path.read_bytes()[-1:] == b"\n"
+        self._path, self._tensorboard, self._file = path, tensorboard, path.open("a", encoding="utf-8")
+        if not complete:
+            self._file.write("\n")
 
     def add(self, event: Event) -> Event:
         if self._tensorboard is not None:
             self._tensorboard.add(event)
-        with model_saved(self._folder) if isinstance(event, Finished) else nullcontext():
-            return super().add(event)
+        fields = event.model_dump(exclude_none=True)
+        with model_saved(self._path.parent) if isinstance(event, Finished) else nullcontext():
+            self._file.write(json.dumps({"type": fields.pop("type"), "time": round(time.time(), 3), **fields}) + "\n")
+            self._file.flush()
+        return event
 
     def finish(self) -> None:
-        with model_saved(self._folder):
-            super().close()
+        """Write what is left, when the model is saved."""
+        with model_saved(self._path.parent):
+            self._file.close()
 
     def close(self) -> None:
+        """Safe to repeat."""
         with closing(self._tensorboard) if self._tensorboard else nullcontext():
-            super().close()
+            self._file.close()
 
 
 class RunFolder:
@@ -181,7 +182,11 @@ class RunFolder:
         refuse_foreign_files(self.path, dict.fromkeys(OUTPUTS))
         if self.work != self.path and (self.work.is_symlink() or (self.work.exists() and not self.work.is_dir())):
             raise InputError(f"{self.work} is in the way: expected a folder or nothing; move it")
-        self.created = create_folder(self.path)
+        try:
+            self.created = not self.path.exists()
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {error.strerror}; choose another --output") from None
 
     @contextmanager
     def owned(self) -> Iterator[None]:
