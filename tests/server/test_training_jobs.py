@@ -165,7 +165,7 @@ def test_errors_are_reported(order: Ordered, changes: dict[str, Any], message: s
 
 def test_an_unsuitable_base_model_leaves_no_files(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
     def new(start: ModelFactory, seed: int) -> None:
-        assert (Path(order().output) / "run.json").is_file()
+        assert (Path(order().output) / "regard.json").is_file()
         raise InputError("it has no tasks")
 
     monkeypatch.setattr(ModelFactory, "new_model", new)

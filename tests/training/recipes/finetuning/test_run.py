@@ -170,12 +170,12 @@ def test_a_damaged_best_model_is_reported_and_the_remedy_works(tune: Tune, tmp_p
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("name", ["report.json", "task.json", "tokenizer.json", "run.json", "config.toml"])
+@pytest.mark.parametrize("name", ["report.json", "task.json", "tokenizer.json", "regard.json", "config.toml"])
 def test_damage_to_a_finished_run_is_reported(tune: Tune, tmp_path: Path, name: str) -> None:
     report = tune(tmp_path / "run")
     assert tune(tmp_path / "run", resume=True) == report
     path = tmp_path / "run" / name
-    flip(path, path.read_bytes().index(b"task" if name == "run.json" else b"3"))
+    flip(path, path.read_bytes().index(b"task" if name == "regard.json" else b"3"))
     with pytest.raises(InputError, match=name.replace(".", r"\.")):
         tune(tmp_path / "run", resume=True)
 
