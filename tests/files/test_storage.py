@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import socket
 import sys
 import time
@@ -92,7 +92,7 @@ def test_a_failed_write_leaves_what_was_there(both: tuple[str, str]) -> None:
 
 
 def test_a_large_object_is_uploaded_in_parts(object_store: ObjectStore, tmp_path: Path) -> None:
-    data = os.urandom(12 << 20)
+    data = random.Random(0).randbytes(12 << 20)
     storage.write_bytes(f"{object_store.address}/large.bin", data)
     assert object_store.get("large.bin") == data
     storage.fetch(f"{object_store.address}/large.bin", tmp_path / "large.bin")

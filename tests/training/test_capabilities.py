@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ PRETRAINING = {
     "training.gradient_accumulation_steps=2": "data.tokens_per_micro_batch=128",
     "training": "schedule",
 }
+FAMILIES = ("gpt", "t5", "electra", "elmo")  # causal, span corruption, replaced tokens, both directions
 Train = Callable[[Path, list[str]], Any]
 
 
@@ -99,13 +101,14 @@ def recipes(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
         config = FineTuningConfig.load(overrides=[*small, *settings])
         return drain(distill(teacher, *files, layers=1, output=output, config=config, device="cpu"))
 
-    def pretraining(output: Path, settings: list[str]) -> Any:
+    def pretraining(output: Path, settings: list[str], *, family: str = "bert") -> Any:
         config = runs.PretrainingConfig.read(
-            family="bert", overrides=[*runs.settings(schedule_max_steps=3), *pretraining_settings(settings)]
+            family=family, overrides=[*runs.settings(family, schedule_max_steps=3), *pretraining_settings(settings)]
         )
         return drain(pretrain(config, [str(folder / "story.txt")], output, device=torch.device("cpu")))
 
     return {
+        **{f"pretraining {family}": partial(pretraining, family=family) for family in FAMILIES},
         "translation": translation,
         "embedding": embedding,
         "fine-tuning": fine_tuning,
@@ -120,10 +123,16 @@ CLASSES: dict[str, type[Recipe]] = {
     "fine-tuning": FineTuningRecipe,
     "distillation": FineTuningRecipe,
     "pretraining": LanguageModelRecipe,
+    **dict.fromkeys((f"pretraining {family}" for family in FAMILIES), LanguageModelRecipe),
 }
+MARKS = {f"pretraining {family}": pytest.mark.long for family in FAMILIES}
 
 
-@pytest.mark.parametrize("name", CLASSES)
+# What a model, not its recipe, cannot do.
+MODEL_REFUSES = {("pretraining elmo", "muon"): "muon trains the matrices inside layers, and this model has none"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in CLASSES])
 def test_a_recipe_has_every_capability_or_says_why_not(
     name: str, recipes: Mapping[str, Train], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
@@ -141,10 +150,26 @@ def test_a_recipe_has_every_capability_or_says_why_not(
             with pytest.raises(InputError, match=reason):
                 recipes[name](output, settings)
             continue
+        if reason := MODEL_REFUSES.get((name, capability)):
+            with pytest.raises(InputError, match=reason):
+                recipes[name](output, settings)
+            continue
         recipes[name](output, settings)
         assert (output / "model.safetensors").is_file(), capability
         assert bool(compiled) == (capability == "compile"), capability
         compiled.clear()
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if "processes" in CLASSES[name].refuses])
+def test_several_processes_are_refused_with_the_reason(
+    name: str, recipes: Mapping[str, Train], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has no test of two processes: the others are in `recipes/*/test_run_processes.py`."""
+    for variable, value in (("WORLD_SIZE", "2"), ("RANK", "0")):
+        monkeypatch.setenv(variable, value)
+    with pytest.raises(InputError, match=CLASSES[name].refuses["processes"]):
+        recipes[name](tmp_path / "run", [])
+    assert not (tmp_path / "run").exists()
 
 
 def test_settings_are_declared_once() -> None:

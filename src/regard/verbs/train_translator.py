@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from regard.errors import InputError
 from regard.events import Event, Note
-from regard.verbs.base import TABLE_GROUP, Models, option, verb
+from regard.verbs.base import TABLE_GROUP, Models, is_secondary, option, verb
 from regard.verbs.tables import TableRequest, table_options
 from regard.verbs.train import (
     RunRequest,
@@ -83,18 +83,18 @@ def train_translator(request: TrainTranslatorRequest, models: Models) -> Generat
     train, dev, test = split_held_out(
         learned, judged[0] if judged else None, out=request.hold_out, seed=config.run.seed
     )
-    return (
-        yield from train_translator(
-            train,
-            dev,
-            test=test,
-            output=request.output,
-            config=config,
-            resume=request.resume,
-            tensorboard=request.tensorboard,
-            device=request.device,
-        )
+    result = yield from train_translator(
+        train,
+        dev,
+        test=test,
+        output=request.output,
+        config=config,
+        resume=request.resume,
+        tensorboard=request.tensorboard,
+        device=request.device,
     )
+    result._quiet = is_secondary()
+    return result
 
 
 def _load_config(request: TrainTranslatorRequest) -> TranslationConfig:

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -154,10 +155,19 @@ def test_a_worker_that_dies_is_reported_and_the_build_can_continue(
             self.process.wait()
         send(self, message)
 
+    alive: list[set[int]] = []
+    remove = shutil.rmtree
+
+    def watched(path: Path, ignore_errors: bool = False) -> None:
+        alive.append(children() - before)
+        remove(path, ignore_errors=ignore_errors)
+
     with monkeypatch.context() as patch:
         patch.setattr(WorkerProcess, "send", kill_first)
+        patch.setattr("regard.files.disk.shutil.rmtree", watched)
         with pytest.raises(RegardError, match=r"ended unexpectedly \(SIGKILL\).*the same command continues"):
             build_corpus(sources, out, tokenizer=wordpiece, shard_bytes=SMALL, workers=2)
+    assert alive and not any(alive)  # a process that still writes would leave a file in a folder that is removed
     assert children() <= before and not list(out.glob(".parts*"))
     build_corpus(sources, out, tokenizer=wordpiece, shard_bytes=SMALL, workers=2)
     assert contents(out) == whole

@@ -176,7 +176,7 @@ class _Build:
     ) -> Generator[CorpusProgress, None, list[ShardRecord]]:
         shards = list(existing)
         progress = self._progress(existing)
-        with scratch_folder(self.folder / "parts") as scratch:
+        with scratch_folder(self.folder / "parts") as scratch, workers.killed_on_error():
             for number, record in enumerate(workers.results(self._jobs(parts, scratch))):
                 if record is not None:
                     with replace_folder(shard_folder(self.folder, len(shards))) as staging:

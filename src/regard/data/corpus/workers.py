@@ -6,7 +6,8 @@ program `regard.data.corpus.worker`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -69,6 +70,15 @@ class Workers:
             for worker in self._workers:
                 worker.finish()
         self._kill()
+
+    @contextmanager
+    def killed_on_error(self) -> Iterator[None]:
+        """On an error the processes end at once, so that the folders they write to can be removed."""
+        try:
+            yield
+        except BaseException:
+            self._kill()
+            raise
 
     def results(self, jobs: Iterable[PartJob]) -> Generator[Any]:
         """Do the jobs, one at a time in each process, and yield their results in the order of the jobs.

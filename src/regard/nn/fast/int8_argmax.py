@@ -1,8 +1,9 @@
 """The exact argmax of an output layer on a CPU: an int8 product leaves few candidates to compute in float32.
 
-For all models with a vocabulary of 16 million weights or more, GPT-2 and Llamas alike, that generate greedily. GPT-2's
-output layer takes 1.3 instead of 7.1 ms for one row, and 1.9 instead of 10.7 ms for eight, of a step of 22 and 36 ms
-(one core of an AMD EPYC, 2026-11-19). Tokens do not change, unlike with weights in int8. Requires oneDNN.
+For all models with an output layer of 16 million weights or more, GPT-2 and Llamas alike, that generate greedily.
+GPT-2's takes 2.0 instead of 3.9 ms for one row, and 2.6 instead of 5.8 ms for eight, of a step of 20 and 32 ms
+(benchmarks/results/fast_paths-cpu.json, 2026-11-19). Tokens do not change, unlike with weights in int8. Requires
+oneDNN.
 """
 
 from __future__ import annotations
