@@ -21,7 +21,7 @@ from regard.data.batch import Batch, Indices, group_by_token_budget
 from regard.nn.masks import Packed
 from regard.text import TokenIds
 
-MIN_STEP = 8  # tokens between sizes of batches on a CPU
+MIN_STEP = 4  # tokens between sizes of batches on a CPU
 DEPTH = 4  # batches on the device before the results of the first are awaited
 SWITCH_INTERVAL = 1e-5  # seconds: every tensor operation of the thread that feeds the GPU waits up to this long
 K = TypeVar("K")
@@ -64,20 +64,16 @@ def to_device(tokens: TokenIds, device: torch.device) -> Batch:
 
     On a CPU sequences of zeros may follow those of the batch.
     """
-    lengths: list[int] = []
-    if device.type == "cpu":
-        lengths = filler_lengths(int(tokens.lengths.sum()), int(tokens.lengths.max()))
-        tokens = tokens.extend(TokenIds.from_lists([[0] * length for length in lengths]))
-    tensor = torch.from_numpy(pack_arrays(tokens, int(tokens.lengths.sum()), len(tokens)))
+    fillers: list[int] = []
+    sizes, count = tokens.lengths.tolist(), len(tokens.ids)
+    longest = max(sizes)
+    if device.type == "cpu" and (fillers := filler_lengths(count, longest)):
+        tokens = tokens.extend(TokenIds.from_lists([[0] * length for length in fillers]))
+        sizes, count = sizes + fillers, len(tokens.ids)
+    tensor = torch.from_numpy(pack_arrays(tokens, count, len(tokens)))
     if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return split_arrays(
-        tensor.to(device, non_blocking=True),
-        int(tokens.lengths.sum()),
-        max_length=int(tokens.lengths.max()),
-        sizes=tuple(tokens.lengths.tolist()),
-        num_fillers=len(lengths),
-    )
+        tensor = tensor.pin_memory().to(device, non_blocking=True)
+    return split_arrays(tensor.to(device), count, max_length=longest, sizes=tuple(sizes), num_fillers=len(fillers))
 
 
 def pack_arrays(tokens: TokenIds, num_tokens: int, num_sequences: int) -> NDArray[np.int32]:

@@ -80,7 +80,7 @@ class WordCache:
         kept = lengths
         if max_length is not None:
             kept = np.minimum(lengths, max_length - len(self.prefix) - len(self.suffix))
-            if not np.array_equal(kept, lengths):
+            if (kept < lengths).any():
                 ids = ids[_within(lengths) < np.repeat(kept, lengths)]
         return self._add_special_tokens(ids, kept), kept + len(self.prefix) + len(self.suffix), lengths - kept
 
@@ -96,6 +96,8 @@ class WordCache:
         return np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(sizes.sum())), sizes
 
     def _add_special_tokens(self, ids: Ids, lengths: Sizes) -> Ids:
+        if len(lengths) == 1:
+            return np.concatenate([self.prefix, ids, self.suffix])
         before, after = len(self.prefix), len(self.suffix)
         whole = lengths + before + after
         starts = np.cumsum(whole) - whole
