@@ -86,7 +86,10 @@ def pack_arrays(tokens: TokenIds, num_tokens: int, num_sequences: int) -> NDArra
     count = int(ends[-1])
     buffer = np.zeros(2 * num_tokens + num_sequences + 1, dtype=np.int32)
     buffer[:count] = tokens.ids
-    buffer[num_tokens : num_tokens + count] = np.arange(count) - np.repeat(ends - lengths, lengths)
+    positions = np.arange(count)
+    if len(lengths) > 1:
+        positions -= np.repeat(ends - lengths, lengths)
+    buffer[num_tokens : num_tokens + count] = positions
     starts = buffer[2 * num_tokens + 1 :]
     starts[: len(ends)], starts[len(ends) :] = ends, count
     return buffer
@@ -96,7 +99,7 @@ def split_arrays(
     buffer: Tensor, num_tokens: int, *, max_length: int, sizes: tuple[int, ...] | None, num_fillers: int = 0
 ) -> Batch:
     """The batch in a buffer that `pack_arrays` filled."""
-    ids, position_ids, starts = buffer[:num_tokens], buffer[num_tokens : 2 * num_tokens], buffer[2 * num_tokens :]
+    ids, position_ids, starts = buffer.split_with_sizes((num_tokens, num_tokens, len(buffer) - 2 * num_tokens))
     return Batch(ids, Packed(sizes, starts, position_ids, max_length, num_fillers))
 
 

@@ -74,7 +74,7 @@ class Packed:
         return tuple(length_groups(self, self, fillers=False))
 
     def positions(self, x: Tensor, start: int | Tensor = 0) -> Tensor:
-        return self.position_ids + start
+        return self.position_ids if isinstance(start, int) and not start else self.position_ids + start
 
     def longest_sequence(self, x: Tensor) -> int:
         return self.max_length

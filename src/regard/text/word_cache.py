@@ -72,11 +72,14 @@ class WordCache:
         """
         if not texts:
             return np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)
-        counts = np.fromiter((text.count(" ") + 1 for text in texts), dtype=np.int64, count=len(texts))
         with self._lock:
             found = self._words.look_up(" ".join(texts).split(" "))
         ids, sizes = found.gather()
-        lengths = np.add.reduceat(sizes, np.cumsum(counts) - counts)
+        if len(texts) == 1:
+            lengths = np.array([len(ids)])
+        else:
+            counts = np.fromiter((text.count(" ") + 1 for text in texts), dtype=np.int64, count=len(texts))
+            lengths = np.add.reduceat(sizes, np.cumsum(counts) - counts)
         kept = lengths
         if max_length is not None:
             kept = np.minimum(lengths, max_length - len(self.prefix) - len(self.suffix))
@@ -122,6 +125,8 @@ class _Entries:
         """The ids of the entries, one after the other, and the number of ids of each."""
         first = self.starts[self.numbers]
         sizes = self.starts[self.numbers + 1] - first
+        if (sizes == 1).all():
+            return self.ids[first], sizes
         return self.ids[_within(sizes) + np.repeat(first, sizes)], sizes
 
 

@@ -159,9 +159,10 @@ class _TextLayer:
                 query, key, value = self.layer.split_heads(projected, texts.rotate)
                 return self.attention.attend_packed(query, key, value, layout, layout, bias).flatten(-2)
             rows = projected if projected.ndim == 3 else projected[None]  # one text that came packed
-            query, key, value = (heads.transpose(1, 2) for heads in self.layer.split_heads(rows, texts.rotate))
-            mixed = self.attention.attend_padded(query, key, value, layout, bias, None).transpose(1, 2).flatten(-2)
-            return mixed if rows is projected else mixed[0]
+            query, key, value = self.layer.split_heads(rows, texts.rotate)
+            query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+            mixed = self.attention.attend_padded(query, key, value, layout, bias, None).transpose(1, 2)
+            return mixed.flatten(-2) if rows is projected else mixed.reshape(len(projected), -1)
 
         return self.layer(x, attend, select=select)
 
