@@ -23,12 +23,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn.fast.packed_linear import FUSED_ACTIVATIONS, ROWS
+from regard.nn.fast.packed_linear import ROWS
 
 LEVELS, REDUCED_LEVELS = 127, 63  # of a weight on either side of zero; reduced where sums would overflow 16 bits
 ROW_TRAILER = 8  # bytes of the step and the minimum behind a quantized row
 MIN_ELEMENTS = 1 << 12  # of a matrix
-_to_bytes: Any = getattr(torch.ops.quantized, "embedding_bag_byte_prepack", None)  # looking it up takes as long as a call
+_to_bytes: Any = getattr(torch.ops.quantized, "embedding_bag_byte_prepack", None)  # found once
 _IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu_,
     "gelu": torch.ops.aten.gelu_.default,
