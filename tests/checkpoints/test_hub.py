@@ -316,7 +316,7 @@ def test_the_environment_and_the_command_in_the_message(model: FakeHub, tmp_path
 
     def run(script: str, *, offline: str) -> subprocess.CompletedProcess[str]:
         options = {"env": environment | {"HF_HUB_OFFLINE": offline}, "capture_output": True, "text": True}
-        return subprocess.run([sys.executable, "-c", script], check=False, timeout=60, **options)
+        return subprocess.run([sys.executable, "-c", script], check=False, timeout=200, **options)
 
     obeyed = run(advice[1], offline="0")
     assert obeyed.returncode == 0, obeyed.stderr

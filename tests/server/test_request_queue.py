@@ -259,7 +259,7 @@ def test_threads_of_a_request(
 
     worker = threading.Thread(target=request)
     worker.start()
-    worker.join(10)
+    worker.join(60)
     use_threads(parameters, threads=threads)  # not in a worker thread
     assert found == [expected or 3] and torch.get_num_threads() == before
     torch.set_num_threads(before)  # MKL has one number for the process

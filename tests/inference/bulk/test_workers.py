@@ -252,7 +252,7 @@ def test_no_worker_outlives_the_command(
         pids = [int(process.stdout.readline()) for _ in range(2)]
         assert process.stdout.readline() == "finished\n"
         os.killpg(process.pid, number)  # as a terminal does
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=200)
     assert process.returncode == code
     if number == signal.SIGINT:
         assert error.endswith("the finished part is kept in out.npy.partial: the same command continues\ninterrupted\n")

@@ -201,6 +201,9 @@ def test_prefetch_prepares_only_a_few() -> None:
     assert not taken  # nothing before the first request
     for _ in range(10):
         next(batches)
+    deadline = time.monotonic() + 60
+    while len(taken) < 14 and time.monotonic() < deadline:
+        time.sleep(0.01)
     time.sleep(0.2)  # enough time for hundreds of batches
     batches.close()
     assert len(taken) == 14
