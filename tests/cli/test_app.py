@@ -172,7 +172,8 @@ def test_a_closed_pipe_ends_the_run_silently(verb: str, program: list[str]) -> N
 def test_a_full_disk_is_reported(program: list[str]) -> None:
     with open("/dev/full", "w") as full:
         result = subprocess.run([*program, "say"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=200)
-    assert (result.returncode, result.stderr) == (1, "error: No space left on device\n")
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: No space left") and result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("locale", ["C", "en_US.ISO-8859-1"])

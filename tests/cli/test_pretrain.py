@@ -60,7 +60,7 @@ def test_results_go_to_stdout_and_messages_to_stderr(capsys: Captured, monkeypat
     assert words.startswith("tokens: loss ") and words.endswith("%")
     assert pairs.startswith("next sentence: loss 0.")
     lines = error.splitlines()
-    assert lines[0] == "training a wordpiece vocabulary of at most 120 entries"
+    assert "wordpiece vocabulary" in lines[0] and "120 entries" in lines[0]
     assert lines[1].startswith("corpus: 120 documents, ")
     assert lines[3].startswith("plan: 12 steps of ") and "tokens/s (MFU 0." in lines[3]
     assert lines[4].startswith("      3,072 tokens, 0.")

@@ -22,9 +22,7 @@ from regard.server.run import HOST, listen, run_studio
 def test_the_error_for_a_port_in_use_suggests_a_free_one() -> None:
     with listen(0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(
-            InputError, match=rf"port {port} is taken; this one is free: regard studio --port \d+"
-        ) as error:
+        with pytest.raises(InputError, match=rf"port {port} is taken; .*regard studio --port \d+") as error:
             listen(port)
     free = int(str(error.value).split()[-1])
     assert free != port
@@ -55,7 +53,7 @@ def test_the_page_is_served_while_the_model_loads_and_ctrl_c_exits_cleanly(page_
                     break
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=200) == 0
-        assert process.stdout.read() == "The studio has ended.\n"
+        assert re.fullmatch(r".*ended.*\n", process.stdout.read())
         assert process.stderr.read() == ""
 
 
@@ -87,7 +85,7 @@ def test_ctrl_c_does_not_wait_for_a_long_request(page_built: None, tmp_path: Pat
         assert process.stderr.readline() == "computing\n"  # in the process of the model
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=200) == 0
-        assert process.stdout.read() == "The studio has ended.\n"
+        assert re.fullmatch(r".*ended.*\n", process.stdout.read())
         assert process.stderr.read() == ""  # and that process has ended too
 
 

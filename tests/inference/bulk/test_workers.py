@@ -171,7 +171,7 @@ def test_a_killed_worker_is_an_error_and_the_same_command_continues(
         if list((tmp_path / "two.npy.partial").glob("[0-9]*.npz")):
             started[-1].send_signal(signal.SIGKILL)
 
-    with pytest.raises(RegardError, match=r"worker process for cpu .*\(SIGKILL\).*the same command continues"):
+    with pytest.raises(RegardError, match=r"for cpu .*\(SIGKILL\).*same command continues"):
         embed_file(file, output, devices=TWO, on_progress=kill, **options)
     assert not output.exists() and list((tmp_path / "two.npy.partial").glob("[0-9]*.npz"))
     assert not list((tmp_path / "two.npy.partial").glob(".*.partial*"))

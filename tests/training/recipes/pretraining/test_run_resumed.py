@@ -252,9 +252,7 @@ def test_another_text_is_refused(corpus: Path, source: Path, unseen: Path, tmp_p
 
 def test_an_unfinished_run_is_not_started_again(corpus: Path, tmp_path: Path) -> None:
     train_until_crash(corpus, tmp_path, step=4)
-    with pytest.raises(
-        InputError, match="holds an unfinished run: continue it with --resume, or choose another --output"
-    ):
+    with pytest.raises(InputError, match=r"holds an unfinished run: .*--resume, .* another --output"):
         train(corpus, tmp_path)
 
 
@@ -354,7 +352,7 @@ def test_a_budget_that_is_used_up_keeps_the_text(source: Path, tmp_path: Path, m
     changed = {"schedule_max_steps": 0, "schedule_budget": "1000s", "run_checkpoint_every": "1 steps"}
     now = time.perf_counter
     monkeypatch.setattr(running, "time", SimpleNamespace(perf_counter=lambda: now() - 1000))
-    with pytest.raises(InputError, match=r"the budget of 1000s is used up before the first step.*run the same command"):
+    with pytest.raises(InputError, match=r"1000s is used up .*first step.*the same command"):
         train(source, tmp_path, changed=changed)
     assert (tmp_path / "vocabulary").is_dir() and (tmp_path / "corpus").is_dir()
     monkeypatch.undo()
