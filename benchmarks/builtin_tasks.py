@@ -35,7 +35,8 @@ from regard.checkpoints.storage import write_compact
 from regard.data.readers import ExampleSet, TableOptions
 from regard.device import choose_device
 from regard.events import drain
-from regard.files.json_files import read_checked_json, read_json
+from regard.files.durable_folder import FolderRecord
+from regard.files.json_files import read_json
 from regard.known import DEFAULT_MODEL
 from regard.models.family import build
 from regard.tasks.fine_tuned_model import load_fine_tuned, score
@@ -43,7 +44,7 @@ from regard.tasks.registry import get_task, read_examples
 from regard.training.recipes.finetuning.config import FineTuningConfig
 from regard.training.recipes.finetuning.report import FineTuningReport
 from regard.training.recipes.finetuning.run import digest, fine_tune
-from regard.training.run_folder import REPORT, RUN
+from regard.training.run_folder import REPORT
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -155,7 +156,8 @@ def evaluate_and_write(options: argparse.Namespace, scratch: Path, output: Path)
         run = options.from_run
         report = FineTuningReport(output=str(run), **read_json(run / REPORT))
         digests = {name: digest(parts[name]) for name in ("train", "dev")}
-        if read_checked_json(run / RUN)["data"] != digests:
+        record = FolderRecord.read(run)
+        if record is None or record.identity["data"] != digests:
             raise SystemExit(f"{run} was trained on other data than those of --files")
     else:
         run = options.work or scratch / "run"

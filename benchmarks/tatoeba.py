@@ -29,13 +29,14 @@ from regard.data.readers import ExampleSet, TableOptions
 from regard.data.translation_pairs import TranslationPair, pairs_digest, read_translation_pairs, split_held_out
 from regard.device import choose_device
 from regard.events import drain
-from regard.files.json_files import read_checked_json, read_json
+from regard.files.durable_folder import FolderRecord
+from regard.files.json_files import read_json
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation.translator import Translator, bleu, load_translator
 from regard.text.language import LANGUAGE, LanguageProfile
 from regard.training.recipes.translation.config import TranslationConfig
 from regard.training.recipes.translation.recipe import TranslationReport, train_translator
-from regard.training.run_folder import REPORT, RUN
+from regard.training.run_folder import REPORT
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -98,8 +99,10 @@ def evaluate_and_write(options: argparse.Namespace, scratch: Path, output: Path)
         run = options.from_run
         report = TranslationReport(output=str(run), **read_json(run / REPORT))
         parts = split_pairs(options, seed=report.settings["run"]["seed"])
-        held_out = read_checked_json(run / RUN)["data"]
-        if held_out != {name: pairs_digest(part.examples) for name, part in parts.items()}:
+        record = FolderRecord.read(run)
+        if record is None or record.identity["data"] != {
+            name: pairs_digest(part.examples) for name, part in parts.items()
+        }:
             raise SystemExit(f"{run} was trained on other data, or held out other pairs, than {options.name}")
     else:
         run = options.work or scratch / "run"

@@ -69,7 +69,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 def has_begun(folder: Path) -> bool:
     run = folder / "run"
-    return (run / "run.json").is_file() and any((run / name).exists() for name in ("seeds", "work", "report.json"))
+    return (run / "regard.json").is_file() and any((run / name).exists() for name in ("seeds", "work", "report.json"))
 
 
 @pytest.fixture(scope="module")

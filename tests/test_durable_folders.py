@@ -1,8 +1,8 @@
 """Work that is killed, damaged, or meets a full disk: the same command gives the same files.
 
-The first tests run over all users of `DurableFolder` that compute parts: shards of a bulk job, its Parquet parts, a
-corpus and an index. The others are about single saves: of a file, a folder, a model and a checkpoint. Runs of training
-are in `training`, whole commands in `test_damage`.
+The first tests run over all users of `DurableFolder`: shards of a bulk job, its Parquet parts, a corpus, an index and a
+run of training, whose parts are checkpoints. The others are about single saves: of a file, a folder, a model and a
+checkpoint. Whole commands are in `test_damage`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from regard.checkpoints.files import read_tensors, write_folder
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.corpus import build_corpus, train_tokenizer
 from regard.errors import InputError, RegardError
-from regard.events import Progress, drain
+from regard.events import Note, Progress, drain
 from regard.files.disk import COMMITTED, REMOVALS, TEMPORARY, atomic_write, finish_save, replace_folder
 from regard.files.durable_folder import RECORD, lock_folder
 from regard.inference.bulk.job import DamageNote, Job, scan_rows
@@ -44,9 +44,13 @@ from regard.inference.search.documents import IndexedText
 from regard.inference.search.index_folder import durable_folder
 from regard.text import Tokenizer
 from regard.training.checkpoint import Checkpoints
+from regard.training.events import Events
+from regard.training.run import Session, run
+from regard.training.run_folder import REPORT, RunFolder, RunReport
 from tests.crashes import ACTIONS, Crash, die_after
 from tests.data.corpus.conftest import sentence
 from tests.faults import CODES, DiskFaults
+from tests.training.toy_recipe import ToyConfig, ToyRecipe
 
 ROWS = 12
 Files = dict[str, bytes]
@@ -68,6 +72,7 @@ class Work:
     record: str = RECORD
     mended: tuple[str, ...] = ()  # files of finished work that are made again if they are damaged
     restartable: bool = True  # with a damaged record; of an index, it may be all that is missing
+    clears: bool = True  # its restart begins in a folder that is not empty; who deletes a run needs an empty one
 
     def __call__(
         self,
@@ -139,6 +144,37 @@ def _write_vectors(path: Path, blocks: Reader, rows: int, metadata: Mapping[byte
     pq.write_table(table, path, write_page_checksum=True)
 
 
+class Line(ToyRecipe):
+    """A run whose report has no times."""
+
+    report_class = RunReport
+
+    def train(self, session: Session) -> Events[RunReport | None]:
+        trainer, report = session.trainer(self), RunReport(output=str(session.output))
+        yield from trainer.train()
+        write_folder(session.output, tensors=trainer.model.state_dict(), files={REPORT: report.file()})
+        return report
+
+
+def training_run(path: Path, stop: int | None, other: bool, restart: bool, report: Report) -> None:
+    """A restart is what someone does who deletes the run."""
+    settings = ["run.checkpoint_every=1 steps", f"training.num_epochs={3 if other else 2}"]
+    job = Line(ToyConfig.load(overrides=settings))
+    if restart:
+        durable = RunFolder(job, path / "run").durable
+        with durable.locked():
+            durable.clear()
+
+    def on_event(event: Any) -> None:
+        if isinstance(event, Note):
+            report(event.message)
+        if event.type == "checkpoint" and event.step == stop:
+            raise Stop
+
+    drain(run(job, path / "run", resume=True, device="cpu"), on_event)
+    (path / "run" / "events.jsonl").unlink(missing_ok=True)  # with times
+
+
 def works(inputs: Path, model_folder: Path) -> dict[str, Work]:
     """All users; `inputs` has text.txt and a tokenizer."""
     tokenizer, model = Tokenizer.open(inputs / "tokenizer"), load_model(model_folder)
@@ -181,6 +217,9 @@ def works(inputs: Path, model_folder: Path) -> dict[str, Work]:
         "parts": Work(_bulk(in_parts=True), "parts", ("part-000002.parquet",), record=f"_{RECORD}"),
         "corpus": Work(corpus, "corpus", shard, mended=(*shard, "tokenizer/tokenizer.json")),
         "index": Work(index, "index", ("adding/vectors.npy.partial/000002.npz",), restartable=False),
+        "run": Work(
+            training_run, "run", ("work/checkpoints/step-000000003/model.safetensors",), restartable=False, clears=False
+        ),
     }
 
 
@@ -201,7 +240,7 @@ def all_works(inputs: Path) -> Iterator[dict[str, Work]]:
     index_module.SHARD_SIZE = before
 
 
-@pytest.fixture(params=["shards", "parts", "corpus", "index"])
+@pytest.fixture(params=["shards", "parts", "corpus", "index", "run"])
 def work(request: pytest.FixtureRequest, all_works: dict[str, Work]) -> Work:
     return all_works[request.param]
 
@@ -362,7 +401,7 @@ def test_a_damaged_record_is_an_error_and_nothing_is_lost(work: Work, whole: Fil
 def test_other_work_is_refused_and_nothing_is_lost(work: Work, whole: Files, tmp_path: Path) -> None:
     work.stopped(tmp_path / "begun")
     before = contents(tmp_path / "begun")
-    with pytest.raises(InputError, match=r"(scale was 1 and is 2|shard_bytes was 1400 and is 1500|the input changed)"):
+    with pytest.raises(InputError, match=r"(scale|epochs|bytes) was \d+ and is \d+|input changed"):
         work(tmp_path / "begun", other=True)
     if work.restartable:  # texts to index are read again before their vectors
         assert contents(tmp_path / "begun") == before
@@ -379,7 +418,7 @@ def test_a_folder_of_someone_else_is_not_touched(work: Work, tmp_path: Path, res
         (folder / name).write_text(content)
         (folder / Path(work.parts[0]).parts[0]).write_text("mine")
         before = contents(tmp_path)
-        with pytest.raises(InputError, match=rf"{folder.name}( is not empty: it holds|/_?regard\.json: not a record)"):
+        with pytest.raises(InputError, match=rf"{folder.name}(.*it holds|/_?regard\.json: not a record)"):
             work(tmp_path, restart=restart)
         assert contents(tmp_path) == before
         shutil.rmtree(folder)
@@ -388,7 +427,7 @@ def test_a_folder_of_someone_else_is_not_touched(work: Work, tmp_path: Path, res
 def test_files_of_someone_else_in_a_folder_survive(work: Work, tmp_path: Path) -> None:
     mine = work.stopped(tmp_path / "begun") / "thesis.txt"
     mine.write_text("words")
-    work(tmp_path / "begun", restart=True)
+    work(tmp_path / "begun", restart=work.clears)
     assert mine.read_text() == "words"
 
 

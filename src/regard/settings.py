@@ -84,6 +84,10 @@ class SettingsFile(SettingsSection):
         text = self.toml().encode()
         return f"{CHECKSUM_PREFIX}{hashlib.sha256(text).hexdigest()}\n".encode() + text
 
+    def saved_in(self, path: Path) -> Self:
+        """The settings of a run of the same kind."""
+        return type(self).load(path)
+
     def differences(self, other: Self) -> list[str]:
         """Describe each setting that differs in `other`: "optimizer.learning_rate was 0.001 and is 0.002".
 

@@ -8,7 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from regard.events import Note
-from regard.training.events import EventLog, Finished, StepFinished
+from regard.training.events import Finished, StepFinished
+from regard.training.run_folder import EventLog
 
 
 def test_an_event_is_written_at_once(tmp_path: Path) -> None:

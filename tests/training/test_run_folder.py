@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from regard.checkpoints.files import write_folder
 from regard.errors import InputError
 from regard.events import Note
-from regard.training.run_folder import RunFolder, log_events
+from regard.training.run_folder import EVENTS, EventLog, RunFolder
 from tests.crashes import Crash, die_after
 from tests.training.toy_recipe import ToyConfig, ToyRecipe
 
@@ -42,19 +41,16 @@ def folder(path: Path, *overrides: str, data: object = (1, 2)) -> RunFolder:
 
 
 def test_a_finished_run_removes_its_work_folder(tmp_path: Path) -> None:
-    run, seen = folder(tmp_path / "new"), []
-
-    def notes() -> Iterator[Note]:
-        yield Note(message="halfway")
-
+    run = folder(tmp_path / "new")
     run.open(resume=False)
-    with run.running():
-        seen += log_events(notes(), run.path)  # type: ignore[arg-type]
+    with run.running(), closing(EventLog(run.path / EVENTS)) as log:
+        log.add(Note(message="halfway"))
         (run.work / "checkpoint").write_text("half way")
         (run.path / "report.json").write_text('{"score": 3}')
         assert folder(run.path).finished() is None, "there is still work"
-    assert not run.work.exists() and seen[0].message == "halfway"
-    assert (run.path / "events.jsonl").read_text().count("\n") == 1
+    assert not run.work.exists()
+    (line,) = (run.path / "events.jsonl").read_text().splitlines()
+    assert '"message": "halfway"' in line
     assert folder(run.path).finished() == {"score": 3}
     assert folder(run.path, "training.num_epochs=9").finished() is None
     assert folder(run.path, data=(1, 3)).finished() is None
@@ -69,7 +65,7 @@ def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path: Path) 
     assert run.work.is_dir()
     with pytest.raises(InputError, match="holds an unfinished run: continue it with --resume"):
         folder(tmp_path).open(resume=False)
-    with pytest.raises(InputError, match=r"other settings or data: .*training\.num_epochs was 4 and is 9"):
+    with pytest.raises(InputError, match=r"other settings .*training\.num_epochs was 4 and is 9"):
         folder(tmp_path, "training.num_epochs=9").open(resume=True)
     with pytest.raises(InputError, match="other settings or data: data"):
         folder(tmp_path, data=(1, 3)).open(resume=True)
@@ -105,8 +101,8 @@ def test_what_a_killed_process_prepared_does_not_block_the_next_run(tmp_path: Pa
     """Nothing was trained, so other settings are fine, and preparations for the former ones are not used."""
     run = folder(tmp_path)
     run.open(resume=False)
-    run.claim()
-    for name in ("config.toml", "run.json", "events.jsonl", "work/subwords/vocab.txt"):
+    run.durable.begin(run.identity)
+    for name in ("config.toml", "events.jsonl", "work/subwords/vocab.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     for resume in (False, True):
@@ -143,9 +139,7 @@ def test_one_command_starts_resumes_and_reports(tmp_path: Path, resume: bool) ->
             raise KeyboardInterrupt
         finish(folder(path))
         assert folder(path).finished() == {"score": 3}
-        with pytest.raises(
-            InputError, match=r"no run to resume: it is finished, and .*training\.num_epochs was 4 and is 9"
-        ):
+        with pytest.raises(InputError, match=r"no run .*finished, .*training\.num_epochs was 4 and is 9"):
             folder(path, "training.num_epochs=9").open(resume=True)
         if path != tmp_path:
             shutil.rmtree(tmp_path / "missing")
@@ -177,7 +171,7 @@ def test_foreign_files_in_a_run_survive_it(tmp_path: Path) -> None:
     finish(folder(run.path))
     saved = {"checksums.json", "model.safetensors"}
     left = {str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file()}
-    assert left == {"config.toml", "run.json", "report.json", "regard.json", "lock", *saved, *mine}
+    assert left == {"config.toml", "report.json", "regard.json", *saved, *mine}
     assert all((run.path / name).read_text() == "mine" for name in mine)
     assert (run.work / "checkpoint").is_symlink() and (tmp_path / "elsewhere" / "0.json").exists()
     assert folder(run.path).finished() == {"score": 3}, "the work folder still exists although the run is finished"
@@ -199,7 +193,7 @@ def test_a_conflicting_foreign_file_is_found_before_any_work(tmp_path: Path, nam
 def test_another_kind_of_run(tmp_path: Path) -> None:
     run = RunFolder(ToyRecipe(ToyConfig.load()), tmp_path)
     run.open(resume=False)
-    run.claim()
+    run.durable.begin(run.identity)
     with pytest.raises(InputError, match="holds a toy run, expected a training run"):
         folder(tmp_path).open(resume=True)
 

@@ -22,7 +22,7 @@ from regard.data.batch import Batch, Indices, group_by_token_budget
 from regard.nn.masks import Packed
 from regard.text import TokenIds
 
-MIN_STEP = 8  # tokens between sizes of batches on a CPU
+MIN_STEP = 4  # tokens between sizes of batches on a CPU
 DEPTH = 4  # batches on the device before the results of the first are awaited
 SWITCH_INTERVAL = 1e-5  # seconds: every tensor operation of the thread that feeds the GPU waits up to this long
 B = TypeVar("B")
@@ -64,20 +64,16 @@ def to_device(tokens: TokenIds, device: torch.device) -> Batch:
 
     On a CPU sequences of zeros may follow those of the batch.
     """
-    lengths: list[int] = []
-    if device.type == "cpu":
-        lengths = filler_lengths(int(tokens.lengths.sum()), int(tokens.lengths.max()))
-        tokens = tokens.extend(TokenIds.from_lists([[0] * length for length in lengths]))
-    tensor = torch.from_numpy(pack_arrays(tokens, int(tokens.lengths.sum()), len(tokens)))
+    fillers: list[int] = []
+    sizes, count = tokens.lengths.tolist(), len(tokens.ids)
+    longest = max(sizes)
+    if device.type == "cpu" and (fillers := filler_lengths(count, longest)):
+        tokens = tokens.extend(TokenIds.from_lists([[0] * length for length in fillers]))
+        sizes, count = sizes + fillers, len(tokens.ids)
+    tensor = torch.from_numpy(pack_arrays(tokens, count, len(tokens)))
     if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return split_arrays(
-        tensor.to(device, non_blocking=True),
-        int(tokens.lengths.sum()),
-        max_length=int(tokens.lengths.max()),
-        sizes=tuple(tokens.lengths.tolist()),
-        num_fillers=len(lengths),
-    )
+        tensor = tensor.pin_memory().to(device, non_blocking=True)
+    return split_arrays(tensor.to(device), count, max_length=longest, sizes=tuple(sizes), num_fillers=len(fillers))
 
 
 def pack_arrays(tokens: TokenIds, num_tokens: int, num_sequences: int) -> NDArray[np.int32]:
@@ -90,7 +86,10 @@ def pack_arrays(tokens: TokenIds, num_tokens: int, num_sequences: int) -> NDArra
     count = int(ends[-1])
     buffer = np.zeros(2 * num_tokens + num_sequences + 1, dtype=np.int32)
     buffer[:count] = tokens.ids
-    buffer[num_tokens : num_tokens + count] = np.arange(count) - np.repeat(ends - lengths, lengths)
+    positions = np.arange(count)
+    if len(lengths) > 1:
+        positions -= np.repeat(ends - lengths, lengths)
+    buffer[num_tokens : num_tokens + count] = positions
     starts = buffer[2 * num_tokens + 1 :]
     starts[: len(ends)], starts[len(ends) :] = ends, count
     return buffer
@@ -100,7 +99,7 @@ def split_arrays(
     buffer: Tensor, num_tokens: int, *, max_length: int, sizes: tuple[int, ...] | None, num_fillers: int = 0
 ) -> Batch:
     """The batch in a buffer that `pack_arrays` filled."""
-    ids, position_ids, starts = buffer[:num_tokens], buffer[num_tokens : 2 * num_tokens], buffer[2 * num_tokens :]
+    ids, position_ids, starts = buffer.split_with_sizes((num_tokens, num_tokens, len(buffer) - 2 * num_tokens))
     return Batch(ids, Packed(sizes, starts, position_ids, max_length, num_fillers))
 
 

@@ -29,6 +29,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -122,9 +123,10 @@ class FolderRecord:
 class DurableFolder:
     """A folder of one `kind`, on a disk or an object store, in which Regard writes `files`.
 
-    `part` is the entry of what there is to continue with. `published`: other programs read the folder and overlook the
-    record and the lock, whose names begin with an underscore. `beside` are names that may be there before the record.
-    `hint` says what to do with a folder that holds other work.
+    `part` is the entry of what there is to continue with; without one, all files are but those of `start`. `work` is
+    removed at the end. `published`: other programs read the folder and overlook the record and the lock, whose names
+    begin with an underscore. `beside` are names that may be there before the record. `hint` says what to do with a
+    folder that holds other work.
     """
 
     def __init__(
@@ -132,15 +134,19 @@ class DurableFolder:
         address: Address,
         *,
         kind: str,
-        part: str,
+        part: str = "",
         files: Iterable[str] = (),
+        work: Iterable[str] = (),
+        start: Collection[str] = (),
         published: bool = False,
         beside: Collection[str] = (),
         hint: str = "Use another output, or discard that work: --restart, or delete the folder",
     ) -> None:
-        self.address, self.record = storage.normalize(address), FolderRecord(kind, (part, *files))
+        self.address = storage.normalize(address)
+        self.record = FolderRecord(kind, (part, *files) if part else tuple(files), tuple(work))
         self.record_name, self._lock_name = ("_" + RECORD, "_" + LOCK) if published else (RECORD, LOCK)
-        self._part, self._published, self._beside, self._hint = part, published, beside, hint
+        self._part, self._start, self._published = part, start, published
+        self._beside, self._hint = beside, hint
 
     @property
     def path(self) -> Path:
@@ -155,17 +161,18 @@ class DurableFolder:
         try:
             is_ours = self.read() is not None
         except DamagedRecord:
-            if not self._has_part():  # then only the record could show whose folder it is
+            if not self._has_part(self.record):  # then only the record could show whose folder it is
                 raise
             is_ours = True
         if not is_ours:
             _refuse(self.address, [name for name in self._names() if name not in self._beside])
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, *, remove: bool = True) -> Iterator[None]:
         """Hold the lock. An object store has none: two processes there do the same work twice.
 
-        At the end the lock is removed, and the whole folder if it holds nothing to continue with.
+        At the end the lock is removed, and the files if there is nothing to continue with; then also an empty folder,
+        unless `remove` is false.
         """
         self.refuse_foreign()
         if is_remote(self.address):
@@ -175,12 +182,13 @@ class DurableFolder:
             try:
                 yield
             finally:
-                with suppress(InputError):  # a record that cannot be read stays
+                with suppress(RegardError):  # what cannot be read or deleted stays
                     if not self._is_continuable(self.read()):
                         self.clear()
                 (self.path / self._lock_name).unlink(missing_ok=True)
-                with suppress(OSError):  # not empty
-                    self.path.rmdir()
+                if remove:
+                    with suppress(OSError):  # not empty
+                        self.path.rmdir()
 
     def begin(
         self, identity: Mapping[str, Any], *, restart: bool = False, differences: Differences | None = None
@@ -199,7 +207,10 @@ class DurableFolder:
         if before is not None and self._is_continuable(before):
             if changes := (differences or describe_changes)(before.identity, identity):
                 raise OtherWork(f"{self.address} holds another {self.record.kind}: {'; '.join(changes)}", self._hint)
-            self.record = replace(self.record, identity=identity, finished=before.finished, outcome=before.outcome)
+            files, work = _all(before.files, self.record.files), _all(before.work, self.record.work)
+            self.record = replace(before, identity=identity, files=files, work=work)
+            if (files, work) != (before.files, before.work):  # an earlier process had others
+                self.record.write(self.address, name=self.record_name)
             return before
         self.clear()
         self.record = replace(self.record, identity=identity)
@@ -207,9 +218,17 @@ class DurableFolder:
         return None
 
     def finish(self, outcome: Mapping[str, Any] | None) -> None:
-        """Record that everything is there; None: that it is not."""
+        """Record that everything is there, and remove the work; None: that it is not."""
         self.record = replace(self.record, finished=outcome is not None, outcome=outcome or {})
         self.record.write(self.address, name=self.record_name)
+        if outcome is not None:
+            self.remove_work()
+
+    def remove_work(self) -> None:
+        """Delete what finished work no longer needs, unless a process that was killed has; then list it no more."""
+        record = self.read() if self.record.work else None
+        if record is not None and record.work and remove_files(self.path, record.work):
+            replace(record, work=()).write(self.address, name=self.record_name)
 
     def part(self, number: int) -> str:
         """Return the address of a part: # in its entry stands for the number."""
@@ -231,7 +250,11 @@ class DurableFolder:
         """Delete the files and, last, the record that marks them as Regard's; the lock and other files stay."""
         record = join(self.address, self.record_name)
         if storage.exists(record):
-            self._remove([*self.record.work, *self.record.files])
+            before: FolderRecord | None = None
+            with suppress(InputError):
+                before = self.read()
+            listed = _all(self.record.work, self.record.files, *((before.work, before.files) if before else ()))
+            self._remove([entry for entry in listed if entry != self._lock_name])
             storage.remove(record)
 
     def _remove(self, entries: Sequence[str]) -> None:
@@ -249,9 +272,11 @@ class DurableFolder:
     def _is_continuable(self, record: FolderRecord | None) -> bool:
         if record is None or record.identity.get("continuable") is False:
             return False
-        return record.finished or self._has_part()
+        return record.finished or self._has_part(record)
 
-    def _has_part(self) -> bool:
+    def _has_part(self, record: FolderRecord) -> bool:
+        if not self._part:
+            return any_files(self.path, {*record.files, *record.work}.difference(self._start))
         return any(map(_expression(self._part).fullmatch, self._names()))
 
     def _names(self) -> list[str]:
@@ -453,6 +478,11 @@ def _is_lock(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return re.fullmatch(rb"\d{0,20}\n?", file.read(32)) is not None
+
+
+def _all(*entries: Iterable[str]) -> tuple[str, ...]:
+    """All entries, each once."""
+    return tuple(dict.fromkeys(chain(*entries)))
 
 
 def _is_entry(entry: object) -> bool:

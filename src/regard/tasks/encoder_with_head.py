@@ -1,8 +1,8 @@
-"""An encoder with a task head, and batches of task inputs for it."""
+"""An encoder with a task head, batches of task inputs for it, and their loss."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -25,7 +25,7 @@ from regard.nn.stack import ScalarMix
 from regard.nn.training import eval_mode, normal_init
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.inputs import InputSequence, VectorSettings
-from regard.tasks.task import Task, TaskInput
+from regard.tasks.task import LossFunction, Task, TaskInput
 
 POOLER_ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
 CHARACTERS_PER_TOKEN = 4  # of ordinary text
@@ -211,8 +211,37 @@ class EncoderWithHead(nn.Module):
         return (inputs.segments,) if can(self.encoder, "text-encoder") and self.encoder.embedding.num_segments else ()
 
 
+TaskModel = EncoderWithHead | ImageClassifier
+
+
+class TaskObjective(nn.Module):
+    """The task's loss, or that of another function of its logits and targets.
+
+    `compute_logits` is the model, or an equivalent function that is faster in training.
+    """
+
+    def __init__(self, model: TaskModel, task: Task[Any], loss: LossFunction | None = None) -> None:
+        super().__init__()
+        self.model, self.task, self.loss = model, task, loss
+        self.compute_logits: Callable[[Any], Tensor] | None = None
+        self.frozen = not any(parameter.requires_grad for parameter in model.encoder.parameters())
+
+    def train(self, mode: bool = True) -> TaskObjective:
+        super().train(mode)
+        if self.frozen:  # no dropout in what is not trained
+            self.model.encoder.eval()
+        return self
+
+    def forward(self, inputs: Any, items: Sequence[TaskInput], share: float = 1.0) -> dict[str, Tensor]:
+        """The loss, times the `share` of a process: the mean over processes is then the loss of the whole batch."""
+        logits = (self.compute_logits or self.model)(inputs).float()
+        if not share:  # the inputs only stand in for a process without any
+            return {"loss": logits.sum() * 0.0}
+        return {"loss": self.task.loss(logits, items, self.loss) * share}
+
+
 def compute_logits(
-    model: EncoderWithHead | ImageClassifier,
+    model: TaskModel,
     inputs: Sequence[TaskInput],
     device: torch.device,
     *,
@@ -256,7 +285,7 @@ def compute_logits(
             yield from zip(group.tolist(), torch.split(work.result[: sum(counts)], counts), strict=True)
 
 
-def choose_precision(model: EncoderWithHead | ImageClassifier, inputs: Sequence[TaskInput]) -> PrecisionChoice:
+def choose_precision(model: TaskModel, inputs: Sequence[TaskInput]) -> PrecisionChoice:
     """int8 if it is faster on this CPU and the vectors that the head reads agree with fp32 on a sample, else fp32."""
     if isinstance(model, ImageClassifier):
         return PrecisionChoice("fp32", "image models have no other")

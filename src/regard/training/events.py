@@ -1,4 +1,4 @@
-"""Events of a training run, the log that keeps them, and the words for scores and learning curves.
+"""Events of a training run, and the words for scores and learning curves.
 
 The terminal, the page and the log of the run folder are consumers of the same events. Events with `transient` set
 replace one another on a terminal; the others are lines of their own.
@@ -6,10 +6,7 @@ replace one another on a terminal; the others are lines of their own.
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Generator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
@@ -217,27 +214,6 @@ class Finished(TrainingEvent):
     steps: int | None = None
     tokens: int | None = None
     seconds: float | None = None
-    text_digest: str | None = None  # of the text that a model was pretrained on
-
-
-class EventLog:
-    """Appends events to `path`, one line of JSON each. A line that a crash cut short is ended first."""
-
-    def __init__(self, path: Path) -> None:
-        complete = not path.exists() or not path.stat().st_size or path.read_bytes()[-1:] == b"\n"
-        self._file = path.open("a", encoding="utf-8")
-        if not complete:
-            self._file.write("\n")
-
-    def add(self, event: Event) -> Event:
-        fields = event.model_dump(exclude_none=True)
-        self._file.write(json.dumps({"type": fields.pop("type"), "time": round(time.time(), 3), **fields}) + "\n")
-        self._file.flush()
-        return event
-
-    def close(self) -> None:
-        """Write what is left; safe to repeat."""
-        self._file.close()
 
 
 def count_correct(scores: Mapping[str, Any], examples: int | None) -> str | None:

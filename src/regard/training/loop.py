@@ -106,28 +106,23 @@ def train(
     module.train()
     number = first
     source = iter(batches)
-
-    def backward(inputs: Inputs, parts: int) -> dict[str, Tensor]:
-        with torch.autocast(device, dtype=autocast) if autocast else nullcontext():
-            losses: dict[str, Tensor] = module(**inputs)
-        torch.autograd.backward(losses["loss"] / parts)
-        return losses
-
     while (done := progress(number)) < 1:  # checked first: a batch that is drawn is trained on
         if (batch := next(source, None)) is None:
             return
         rate = learning_rate(done)
         set_learning_rate(optimizers, rate)
         total: dict[str, Tensor] = {}
+        perturbed = perturbation is not None and perturbation.weight.requires_grad
         for index, inputs in enumerate(batch, start=1):
-            with _gradient_sync(module, last=index == len(batch)):
-                losses = backward(inputs, len(batch))
-                if perturbation is not None and perturbation.weight.requires_grad:
-                    with perturbation.applied():
-                        backward(inputs, len(batch))
-            for name, loss in losses.items():
-                part = loss.detach() / len(batch)
-                total[name] = total[name] + part if name in total else part
+            for second in (False, True) if perturbed else (False,):
+                sync = _gradient_sync(module, last=index == len(batch))
+                with sync, perturbation.applied() if second and perturbation else nullcontext():
+                    with torch.autocast(device, dtype=autocast) if autocast else nullcontext():
+                        losses: dict[str, Tensor] = module(**inputs)
+                    torch.autograd.backward(losses["loss"] / len(batch))
+                for name, loss in losses.items() if not second else ():
+                    part = loss.detach() / len(batch)
+                    total[name] = total[name] + part if name in total else part
         norm = clip_gradients(parameters, max_grad_norm)
         for optimizer in optimizers:
             optimizer.step()

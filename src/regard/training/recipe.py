@@ -105,6 +105,7 @@ class Recipe(ABC):
     run: RunSection
     steps_per_epoch: int | None = None  # None: the batches have no end
     evaluates: bool = True  # whether there is data to evaluate on
+    dev_examples: int | None = None  # how many, for words about scores on few of them
     main_score: str  # decides between epochs; see `quality`
     keeps_last_of_equal = False  # of epochs with the same score; else the first
     constant_shapes = False  # whether all batches have one shape, for which a program can be compiled
@@ -160,7 +161,8 @@ class TrainingRun(ABC):
     """What `run` runs in an output folder: it prepares data, trains a recipe, once or more often, and saves a model."""
 
     kind: ClassVar[str]  # "translation": what it is called in messages and in the manifest
-    work: ClassVar[str] = "work"  # the folder of what an unfinished run needs
+    work: ClassVar[str] = "work"  # the folder of what an unfinished run needs; empty: that of the run
+    keeps_work: ClassVar[bool] = False  # whether what is in it stays, for a later run and to repair the result
     report_class: ClassVar[type[RunReport]]
     refuses: ClassVar[Mapping[Capability, str]] = {}
     config: SettingsFile
@@ -180,6 +182,11 @@ class TrainingRun(ABC):
     def work_files(self) -> list[str]:
         """The manifest's entries for what is in the work folder after the first step."""
         return ["checkpoints/step-*/"]
+
+    def prepare(self, session: Session) -> Events[RunReport | None]:
+        """Prepare what is kept; the report of a finished run, if the run keeps its work and nothing is missing."""
+        yield from ()
+        return None
 
     @abstractmethod
     def train(self, session: Session) -> Events[RunReport | None]:

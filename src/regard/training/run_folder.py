@@ -1,10 +1,10 @@
 """The output folder of a training run: created, refused, resumed, finished.
 
-regard.json            the manifest: which files of the folder belong to the run, and whether it is finished
-config.toml run.json   the settings, and the data and model of the run
-events.jsonl           the events, one line each
-(a work folder)        what an unfinished run needs; removed when it is finished
-report.json            the result
+regard.json       the manifest: data and model of the run, its files, and whether it is finished
+config.toml       the settings
+events.jsonl      the events, one line each
+(a work folder)   what an unfinished run needs; removed when it is finished
+report.json       the result
 
 A run that fails before its first finished step removes its files, so that the next one finds nothing in its way.
 """
@@ -13,37 +13,35 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
-from dataclasses import replace
+import posixpath
+import time
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from regard.checkpoints.files import refuse_foreign_files, verify
 from regard.errors import InputError, RegardError
-from regard.events import Event, map_events
+from regard.events import Event
 from regard.files.disk import atomic_write, finish_save
 from regard.files.durable_folder import (
     LOCK,
     RECORD,
-    FolderRecord,
+    DurableFolder,
     any_files,
     describe_changes,
-    lock_folder,
-    refuse_foreign_content,
-    remove_files,
 )
-from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
+from regard.files.json_files import json_bytes, read_json
 from regard.render.result import Result
 from regard.settings import check_saved_settings
-from regard.training.events import EventLog, Events, Finished
+from regard.training.events import Finished
 from regard.training.tensorboard import TensorBoardLog
 
 if TYPE_CHECKING:
     from regard.training.recipe import TrainingRun
 
-CONFIG, RUN, EVENTS, REPORT = "config.toml", "run.json", "events.jsonl", "report.json"
-BEGINNING = (LOCK, CONFIG, RUN, EVENTS)  # the files that a run writes before its first step
+CONFIG, EVENTS, REPORT = "config.toml", "events.jsonl", "report.json"
+BEGINNING = (LOCK, CONFIG, EVENTS)  # the files that a run writes before its first step
 MODEL = "config.json"
 HOLDS_MODEL = "{} holds a model, which this run would write over; choose another --output"
 # The files of a finished run beside its weights. A folder that holds one of them is refused.
@@ -60,7 +58,6 @@ OUTPUTS = (
     "vocab.txt",
 )
 State = Literal["new", "unfinished", "finished"]
-R = TypeVar("R")
 
 
 def saved_config(output: str | os.PathLike[str], *, resume: bool) -> Path | None:
@@ -70,46 +67,6 @@ def saved_config(output: str | os.PathLike[str], *, resume: bool) -> Path | None
         return None
     check_saved_settings(path)
     return path
-
-
-def read_record(path: Path, kind: str, *, beside: Collection[str] = ()) -> FolderRecord | None:
-    """The manifest of a run; InputError if the folder holds something else. `beside` are subfolders of other runs."""
-    finish_save(path)
-    manifest = FolderRecord.read(path, kind=kind)
-    if manifest is None and (path / MODEL).exists():
-        raise InputError(HOLDS_MODEL.format(path))
-    if manifest is None:
-        refuse_foreign_content(path, except_for=[name for name in beside if (path / name / RUN).is_file()])
-    return manifest
-
-
-def create_folder(path: Path) -> bool:
-    """Create a folder unless it exists; returns whether it was created."""
-    try:
-        created = not path.exists()
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}; choose another --output") from None
-    return created
-
-
-@contextmanager
-def discarded_unless(
-    is_begun: Callable[[], bool], path: Path, manifest: FolderRecord, *, created: bool
-) -> Iterator[None]:
-    """If the body fails before there is anything to resume, delete the files of the manifest, which the run wrote.
-
-    The folder is deleted too if the run `created` it and nothing else is in it.
-    """
-    try:
-        yield
-    except BaseException:
-        if not is_begun() and remove_files(path, [*manifest.work, *manifest.files]):
-            with suppress(OSError):
-                (path / RECORD).unlink(missing_ok=True)
-                if created:
-                    path.rmdir()
-        raise
 
 
 @contextmanager
@@ -135,43 +92,69 @@ class RunReport(Result):
         return json_bytes({name: value for name, value in self.to_dict().items() if name != "output"})
 
 
-def log_events(events: Events[R], path: Path, *, tensorboard: TensorBoardLog | None = None) -> Events[R]:
-    """Pass on the events, and write them to the log of the folder, and for TensorBoard."""
-    with closing(EventLog(path / EVENTS)) as log, closing(tensorboard) if tensorboard else nullcontext():
+class EventLog:
+    """Appends events to `path`, one line of JSON each, and gives them to TensorBoard.
 
-        def add(event: Event) -> Event:
-            if tensorboard is not None:
-                tensorboard.add(event)
-            with model_saved(path) if isinstance(event, Finished) else nullcontext():
-                return log.add(event)
+    A line that a crash cut short is ended first.
+    """
 
-        result = yield from map_events(events, add)
-        with model_saved(path):
-            log.close()
-        return result
+    def __init__(self, path: Path, tensorboard: TensorBoardLog | None = None) -> None:
+        complete = not path.exists() or not path.stat().st_size or path.read_bytes()[-1:] == b"\n"
+        self._path, self._tensorboard, self._file = path, tensorboard, path.open("a", encoding="utf-8")
+        if not complete:
+            self._file.write("\n")
+
+    def add(self, event: Event) -> Event:
+        if self._tensorboard is not None:
+            self._tensorboard.add(event)
+        fields = event.model_dump(exclude_none=True)
+        with model_saved(self._path.parent) if isinstance(event, Finished) else nullcontext():
+            self._file.write(json.dumps({"type": fields.pop("type"), "time": round(time.time(), 3), **fields}) + "\n")
+            self._file.flush()
+        return event
+
+    def finish(self) -> None:
+        """Write what is left, when the model is saved."""
+        with model_saved(self._path.parent):
+            self._file.close()
+
+    def close(self) -> None:
+        """Safe to repeat."""
+        with closing(self._tensorboard) if self._tensorboard else nullcontext():
+            self._file.close()
 
 
 class RunFolder:
     """The folder of a job; `beside` are subfolders with runs of their own.
 
-    The manifest has the entries of the work folder, which a finished run removes.
+    The manifest has the entries of the work folder, which a finished run removes unless the job keeps them.
     """
 
     created = False  # whether `open` created the folder
 
     def __init__(self, job: TrainingRun, path: Path, *, beside: Collection[str] = ()) -> None:
-        self.path, self.config, self.work, self.beside = path, job.config, path / job.work, beside
-        self.run = json.loads(json.dumps(job.identity()))
-        self.prepared = tuple(f"{job.work}/{name}" for name in job.prepared_files())
-        work = (*self.prepared, *(f"{job.work}/{name}" for name in job.work_files()))
-        self.manifest = FolderRecord(f"{job.kind} run", (*BEGINNING, *(f"{name}/" for name in beside)), work)
+        self.path, self.config, self.work, self.keeps_work = path, job.config, path / job.work, job.keeps_work
+        self.identity = json.loads(json.dumps(job.identity()))
+        self.prepared = tuple(posixpath.join(job.work, name) for name in job.prepared_files())
+        work = (*self.prepared, *(posixpath.join(job.work, name) for name in job.work_files()))
+        files = (*BEGINNING, *(f"{name}/" for name in beside))
+        self.durable = DurableFolder(
+            path,
+            kind=f"{job.kind} run",
+            files=(*files, *work) if self.keeps_work else files,
+            work=() if self.keeps_work else work,
+            start=BEGINNING if self.keeps_work else (*BEGINNING, *self.prepared),
+            beside=[name for name in beside if (path / name / RECORD).is_file()],
+        )
 
     def finished(self) -> dict[str, Any] | None:
-        """The report of the same run, if it is finished."""
-        if self._state() != "finished" or not (self.path / REPORT).is_file() or self._differences():
+        """The report of the same run, if it is finished. A job that keeps its work says so itself."""
+        if self.keeps_work or self._state() != "finished" or not (self.path / REPORT).is_file() or self._differences():
             return None
         verify(self.path)
-        self._remove_work()  # left by a process that was killed while removing it
+        killed = (self.path / LOCK).exists()  # before it had removed the work and the lock
+        with self.durable.locked() if killed else nullcontext():
+            self.durable.remove_work()
         return read_json(self.path / REPORT)
 
     def open(self, *, resume: bool) -> None:
@@ -189,73 +172,52 @@ class RunFolder:
                 f"{self.path} was started with other settings or data: {'; '.join(differences)}. Resume with those, or "
                 "choose another --output"
             )
-        if state == "finished" and resume:
-            differences = self._differences() or [f"its {REPORT} is gone"]
-            raise InputError(
-                f"{self.path} holds no run to resume: it is finished, and {'; '.join(differences)}. Choose another "
-                "--output"
-            )
-        if state == "finished":
+        if state == "finished" and not resume:
             raise InputError(HOLDS_MODEL.format(self.path))
+        if state == "finished" and ((differences := self._differences()) or not self.keeps_work):
+            raise InputError(
+                f"{self.path} holds no run to resume: it is finished, and "
+                f"{'; '.join(differences or [f'its {REPORT} is gone'])}. Choose another --output"
+            )
         refuse_foreign_files(self.path, dict.fromkeys(OUTPUTS))
-        if self.work.is_symlink() or (self.work.exists() and not self.work.is_dir()):
+        if self.work != self.path and (self.work.is_symlink() or (self.work.exists() and not self.work.is_dir())):
             raise InputError(f"{self.work} is in the way: expected a folder or nothing; move it")
-        self.created = create_folder(self.path)
+        try:
+            self.created = not self.path.exists()
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {error.strerror}; choose another --output") from None
 
-    def claim(self) -> None:
-        """Write the manifest."""
-        before = FolderRecord.read(self.path, kind=self.manifest.kind)
-        if before is not None:  # with the entries of other settings
-            files, work = (*before.files, *self.manifest.files), (*before.work, *self.manifest.work)
-            self.manifest = replace(self.manifest, files=tuple(dict.fromkeys(files)), work=tuple(dict.fromkeys(work)))
-        self.manifest.write(self.path)
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Lock the folder and write the manifest; if there is nothing to resume at the end, the files are removed."""
+        with self.durable.locked(remove=self.created):
+            self.durable.begin(self.identity)
+            yield
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Lock the folder while the run trains; then mark it as finished and remove the work folder."""
-        with lock_folder(self.path):
-            self.claim()  # before the first file it lists
-            if not self.is_begun():  # what a killed process prepared may have been for other settings
-                remove_files(self.path, [*self.prepared, EVENTS])
-            with self.discarded_unless_begun():
-                self.work.mkdir(exist_ok=True)
-                atomic_write(self.path / CONFIG, self.config.saved())
-                atomic_write(self.path / RUN, json_bytes(with_checksum(self.run)))
-                yield
+        """Own the folder while the run trains; then mark it as finished and remove the work folder."""
+        with self.owned():
+            self.work.mkdir(exist_ok=True)
+            atomic_write(self.path / CONFIG, self.config.saved())
+            yield
             with model_saved(self.path):
-                replace(self.manifest, finished=True).write(self.path)
-                self._remove_work()
-
-    def discarded_unless_begun(self) -> AbstractContextManager[None]:
-        """If the body fails before the first finished step, the files of the run are removed."""
-        return discarded_unless(self.is_begun, self.path, self.manifest, created=self.created)
-
-    def is_begun(self) -> bool:
-        """Whether the folder holds anything to resume: a checkpoint, a result, or a run beside it."""
-        manifest = FolderRecord.read(self.path, kind=self.manifest.kind) or self.manifest
-        return any_files(self.path, {*manifest.files, *manifest.work} - {*BEGINNING, *self.prepared})
+                self.durable.finish({})
 
     def _state(self) -> State:
         """The state of the run in the folder; InputError if the folder holds something else."""
-        manifest = read_record(self.path, self.manifest.kind, beside=self.beside)
-        if manifest is not None and manifest.finished:
-            return "finished"
-        begun = manifest is not None and (self.path / RUN).is_file() and self.is_begun()
-        return "unfinished" if begun else "new"
+        finish_save(self.path)
+        record = self.durable.read()
+        if record is None and (self.path / MODEL).exists():
+            raise InputError(HOLDS_MODEL.format(self.path))
+        self.durable.refuse_foreign()
+        if record is None or record.finished:
+            return "new" if record is None else "finished"
+        trained = {*record.files, *record.work}.difference(BEGINNING, self.prepared)
+        return "unfinished" if any_files(self.path, trained) else "new"
 
     def _differences(self) -> list[str]:
-        found = []
-        if path := saved_config(self.path, resume=True):
-            found += type(self.config).load(path).differences(self.config)
-        if (self.path / RUN).is_file():
-            try:
-                found += describe_changes(read_checked_json(self.path / RUN), self.run)
-            except InputError as error:
-                raise InputError(f"{error}; put a copy of it back, or start again in another --output") from None
-        return found
-
-    def _remove_work(self) -> None:
-        """Delete the work folder of a finished run; only then the manifest stops listing it."""
-        manifest = FolderRecord.read(self.path)
-        if manifest is not None and manifest.work and remove_files(self.path, manifest.work):
-            replace(manifest, work=()).write(self.path)
+        saved, record = saved_config(self.path, resume=True), self.durable.read()
+        found = self.config.saved_in(saved).differences(self.config) if saved else []
+        return [*found, *describe_changes(record.identity if record else {}, self.identity)]

@@ -73,6 +73,7 @@ class Trainer:
         self.recipe, self.device, self.world = recipe, device, world or World()
         run = recipe.run
         self.seed = run.seed if seed is None else seed
+        self._named: dict[str, Any] = {"seed": seed}  # where several are trained, events name theirs
         self.callbacks = callbacks or Callbacks()
         self.checkpoints = None if folder is None else Checkpoints(folder, keep=run.save_total_limit)
         refuse_capabilities(recipe, processes=self.world.size)
@@ -173,13 +174,14 @@ class Trainer:
             yield Note(message=self._parallel_note)
         if self.layer_schedule is not None and self.steps is not None:
             rate = self.recipe.training.learning_rate
-            yield self.layer_schedule.event(self.optimizers, learning_rate=rate, steps=self.steps)
+            scheduled = self.layer_schedule.event(self.optimizers, learning_rate=rate, steps=self.steps)
+            yield scheduled.model_copy(update=self._named)
         speed = yield from self._measure()
         if not (yield from self._resume()):
             yield from self.recipe.plan(self, speed)
         with stopping() if stop is None else nullcontext(stop) as stop:
             if not (yield from self._train(stop)):
-                yield Interrupted(step=self.step)
+                yield Interrupted(step=self.step, **self._named)
                 stop.deliver()
         return (yield from self._select())
 
@@ -327,6 +329,7 @@ class Trainer:
         left = (self.steps or 0) - self.step
         self._logged, self._logged_step, self._logged_tokens = elapsed, self.step, self.tokens
         return StepFinished(
+            **self._named,
             step=self.step,
             seconds=elapsed,
             loss=loss,
@@ -352,9 +355,9 @@ class Trainer:
         scores = yield from self._scores(final=self.step == self.steps)
         elapsed, number = self.stopwatch.elapsed, len(self.history) + 1
         if scores and self._counts_epochs:
-            yield Evaluated(epoch=number, seconds=elapsed, scores=scores, train_loss=self.losses[-1])
+            yield self._evaluated_event(scores, epoch=number, train_loss=self.losses[-1])
         elif scores:
-            yield Evaluated(step=self.step, tokens=self.tokens or None, seconds=elapsed, scores=scores)
+            yield self._evaluated_event(scores, step=self.step, tokens=self.tokens or None)
         self.history.append(scores)
         self._evaluated, self._evaluated_step = elapsed, self.step
         if self._is_better(scores):
@@ -364,6 +367,10 @@ class Trainer:
         self._kept = {epoch: weights for epoch, weights in self._kept.items() if epoch in wanted}
         if number in wanted:
             self._kept[number] = {name: tensor.clone() for name, tensor in self._weights().items()}
+
+    def _evaluated_event(self, scores: dict[str, Any], **values: Any) -> Evaluated:
+        examples, seconds = self.recipe.dev_examples, self.stopwatch.elapsed
+        return Evaluated(scores=scores, examples=examples, seconds=seconds, **self._named, **values)
 
     def _is_better(self, scores: Scores) -> bool:
         """Whether an evaluation beats the best one before it."""
@@ -393,7 +400,8 @@ class Trainer:
                         break
                     if (now := time.monotonic()) - self._progress_reported >= LOG_EVERY or done == total:
                         self._progress_reported = now
-                        yield EvaluationProgress(epoch=len(self.history) + 1, done=done, total=total)
+                        epoch = len(self.history) + 1
+                        yield EvaluationProgress(epoch=epoch, done=done, total=total, **self._named)
         found: dict[str, Any] = self.world.broadcast_json(scores)
         return found
 
@@ -406,7 +414,7 @@ class Trainer:
                 yield Note(message="evaluating on the held-out text")
             last = yield from self._scores(final=True)
             if last and self._counts_epochs:
-                yield Evaluated(step=self.step, seconds=self.stopwatch.elapsed, scores=last)
+                yield self._evaluated_event(last, step=self.step)
             if self._is_better(last):
                 scores, epochs, chosen = last, [self.step / (self.recipe.steps_per_epoch or self.step or 1)], None
         average: dict[str, Any] = {}
@@ -415,7 +423,7 @@ class Trainer:
             before = {name: tensor.clone() for name, tensor in self._weights().items()} if chosen is None else chosen
             self._load(_mean([self._kept[number] for number in newest]))
             average = yield from self._scores(final=True)
-            yield AverageEvaluated(epochs=list(newest), scores=average)
+            yield AverageEvaluated(epochs=list(newest), scores=average, **self._named)
             quality = self.recipe.quality
             if self.recipe.training.select == "best" and quality(scores) > quality(average):
                 chosen = before
@@ -450,12 +458,12 @@ class Trainer:
         self._combine_processes()
         if self.checkpoints is not None and self.sharded is not None:
             self.checkpoints.save_shards(self.step, *self._state(), self.world)
-            yield CheckpointSaved(step=self.step)
+            yield CheckpointSaved(step=self.step, **self._named)
         elif self.checkpoints is not None:
             with self.world.main_only() as is_main:
                 if is_main:
                     self.checkpoints.save(self.step, *self._state())
-                    yield CheckpointSaved(step=self.step)
+                    yield CheckpointSaved(step=self.step, **self._named)
         self._saved, self._saved_step = self.stopwatch.elapsed, self.step
 
     def _state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -488,8 +496,7 @@ class Trainer:
         if step is None or self.checkpoints is None:
             return False
         self._restore(newest or self.checkpoints.read(step))
-        tokens = self.tokens or None
-        yield Resumed(step=self.step, seconds=self.stopwatch.elapsed, tokens=tokens)
+        yield Resumed(step=self.step, seconds=self.stopwatch.elapsed, tokens=self.tokens or None, **self._named)
         return True
 
     def _restore(self, checkpoint: TrainingCheckpoint) -> None:

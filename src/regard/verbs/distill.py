@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.events import Event
-from regard.verbs.base import Models, is_secondary, option, verb
+from regard.verbs.base import Models, option, verb
 from regard.verbs.train import FineTuningRequest
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def distill(request: DistillRequest, models: Models) -> Generator[Event, None, F
     from regard.training.recipes.finetuning.run import distill
 
     config = request.load_config(DISTILLATION_DEFAULTS)
-    result = yield from distill(
-        request.teacher, request.train, request.dev, layers=request.layers, config=config, **request.run_options()
+    return (
+        yield from distill(
+            request.teacher, request.train, request.dev, layers=request.layers, config=config, **request.run_options()
+        )
     )
-    result._quiet = is_secondary()
-    return result

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event, Note
-from regard.verbs.base import RUN_GROUP, Models, argument, is_secondary, option, verb
+from regard.verbs.base import RUN_GROUP, Models, argument, option, verb
 from regard.verbs.train import RunRequest, Settings, settings_option
 
 if TYPE_CHECKING:
@@ -63,17 +63,17 @@ def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None,
     device = choose_device(request.device)
     if device.type == "cpu" and "WORLD_SIZE" not in os.environ:
         config = yield from _fit(config, request)
-    result = yield from pretrain(
-        config,
-        request.corpus,
-        held_out=request.heldout,
-        start=request.start,
-        verify=request.verify,
-        cache_bytes=parse_size(request.cache_size),
-        **request.run_options() | {"device": device},
+    return (
+        yield from pretrain(
+            config,
+            request.corpus,
+            held_out=request.heldout,
+            start=request.start,
+            verify=request.verify,
+            cache_bytes=parse_size(request.cache_size),
+            **request.run_options() | {"device": device},
+        )
     )
-    result._quiet = is_secondary()
-    return result
 
 
 def _fit(config: PretrainingConfig, request: PretrainRequest) -> Generator[Event, None, PretrainingConfig]:

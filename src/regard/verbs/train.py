@@ -18,7 +18,6 @@ from regard.verbs.base import (
     Models,
     Request,
     argument,
-    is_secondary,
     model_option,
     option,
     verb,
@@ -211,14 +210,14 @@ def train(request: TrainRequest, models: Models) -> Generator[Event, None, FineT
     overrides = [*(["training.frozen=true"] if request.frozen else []), *(ULMFIT if request.ulmfit else [])]
     overrides += [] if request.baseline else ["training.baseline=false"]
     defaults = {"training": dict(task_for(request.task, request.train).training_defaults)}
-    result = yield from fine_tune(
-        request.task,
-        request.train,
-        request.dev,
-        model=request.model,
-        config=request.load_config(defaults, overrides),
-        both=request.both,
-        **request.run_options(),
+    return (
+        yield from fine_tune(
+            request.task,
+            request.train,
+            request.dev,
+            model=request.model,
+            config=request.load_config(defaults, overrides),
+            both=request.both,
+            **request.run_options(),
+        )
     )
-    result._quiet = is_secondary()
-    return result

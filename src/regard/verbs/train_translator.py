@@ -78,20 +78,13 @@ def train_translator(request: TrainTranslatorRequest, models: Models) -> Generat
     plain = TableOptions(encoding=table.encoding, missing=table.missing)  # of two files
     learned, *judged = (read_translation_pairs(*some, table=table if len(some) == 1 else plain) for some in files)
     if request.limit is not None and request.limit < len(learned.examples):
-        yield Note(message=f"{request.limit:,} of {len(learned.examples):,} pairs were sampled")
+        if not is_secondary():  # there is no run yet that would know it
+            yield Note(message=f"{request.limit:,} of {len(learned.examples):,} pairs were sampled")
         learned = learned.sample(request.limit)
     train, dev, test = split_held_out(
         learned, judged[0] if judged else None, out=request.hold_out, seed=config.run.seed
     )
-    result = yield from train_translator(
-        train,
-        dev,
-        test=test,
-        config=config,
-        **request.run_options(),
-    )
-    result._quiet = is_secondary()
-    return result
+    return (yield from train_translator(train, dev, test=test, config=config, **request.run_options()))
 
 
 def _load_config(request: TrainTranslatorRequest) -> TranslationConfig:

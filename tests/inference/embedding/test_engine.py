@@ -247,9 +247,7 @@ def test_a_long_text_is_an_error_on_request(pair: Pair) -> None:
     engine = EmbeddingEngine(*pair, max_length=4, long="error")
     engine.check_texts(["the film"])
     for refuse in (engine.check_texts, engine.embed):
-        with pytest.raises(
-            TextError, match=r"text 2 .*'the film was'.* has 1 tokens more than the 4 that fit"
-        ) as error:
+        with pytest.raises(TextError, match=r"text 2 .*'the film was'.* 1 tokens more than the 4") as error:
             refuse(["dull", "the film was"])
         assert error.value.index == 1
 

@@ -1,4 +1,4 @@
-"""`regard serve` without a network: it starts and answers, and it tries to reach nobody.
+"""`regard serve` and the studio without a network: they start and answer, and they try to reach nobody.
 
 In CI the sources run with sockets that refuse every address but the loopback; the slow form runs the wheel in a network
 namespace that has nothing but a loopback.
@@ -15,6 +15,7 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,9 @@ socket.getaddrinfo = lambda host, *rest, **more: resolve(host, *rest, **more) if
 """
 
 
-def test_the_server_tries_to_reach_nobody(model_folders: dict[str, Path], tmp_path: Path) -> None:
+def test_the_server_tries_to_reach_nobody(
+    model_folders: dict[str, Path], page_built: None, tmp_path: Path, door: Any
+) -> None:
     (tmp_path / "sitecustomize.py").write_text(GUARD)
     attempts = tmp_path / "attempts"
     path = os.pathsep.join([str(tmp_path), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
@@ -56,7 +59,7 @@ def test_the_server_tries_to_reach_nobody(model_folders: dict[str, Path], tmp_pa
     refused = subprocess.run(probe, env=env, capture_output=True, text=True, check=False)
     assert "no network in this test" in refused.stderr  # the guard works
     attempts.unlink()
-    with start_server([str(model_folders["tiny-embed"])], env=env) as server:
+    with start_server([str(model_folders["tiny-embed"])], door=door, env=env) as server:
         assert len(server.ask_json("/embed", {"inputs": "a film"})[0]) == 32
         assert server.ask_json("/v1/models")["data"]
     assert not attempts.exists()

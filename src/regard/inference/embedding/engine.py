@@ -297,7 +297,7 @@ class EmbeddingEngine:
         if owners:
             vectors[:] = self._join_pieces(parts, np.concatenate(owners), np.concatenate(lengths), len(texts))
         if self.normalize:
-            F.normalize(result, dim=-1, out=result)
+            vectors /= np.sqrt(np.einsum("nw,nw->n", vectors, vectors))[:, None].clip(1e-12)
 
     def embed_ids(self, tokens: TokenIds) -> NDArray[np.float32]:
         """One vector per sequence of token ids, special tokens included, in order and not normalized.
@@ -461,6 +461,9 @@ class EmbeddingEngine:
 
 def _text_slices(texts: Sequence[str]) -> Iterator[slice]:
     """Divide texts into windows by their characters; each has twice as many as the one before, up to a limit."""
+    if len(texts) == 1:
+        yield slice(0, 1)
+        return
     ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)))
     start, budget = 0, FIRST_WINDOW
     while start < len(texts):

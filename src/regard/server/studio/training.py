@@ -235,7 +235,7 @@ class TrainingJobs:
     def check(self, output: Path | None) -> None:
         """Raise InputError when no job can start: another one runs, or the folder holds a model."""
         try:
-            taken = output is not None and any((output / name).exists() for name in ("config.json", "run.json"))
+            taken = output is not None and any((output / name).exists() for name in ("config.json", "regard.json"))
         except OSError as error:
             raise InputError(f"{str(output)[:80]!r} cannot be the name of a folder: {error.strerror}") from None
         if taken:

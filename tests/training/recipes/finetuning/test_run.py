@@ -170,12 +170,12 @@ def test_a_damaged_best_model_is_reported_and_the_remedy_works(tune: Tune, tmp_p
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("name", ["report.json", "task.json", "tokenizer.json", "run.json", "config.toml"])
+@pytest.mark.parametrize("name", ["report.json", "task.json", "tokenizer.json", "regard.json", "config.toml"])
 def test_damage_to_a_finished_run_is_reported(tune: Tune, tmp_path: Path, name: str) -> None:
     report = tune(tmp_path / "run")
     assert tune(tmp_path / "run", resume=True) == report
     path = tmp_path / "run" / name
-    flip(path, path.read_bytes().index(b"task" if name == "run.json" else b"3"))
+    flip(path, path.read_bytes().index(b"task" if name == "regard.json" else b"3"))
     with pytest.raises(InputError, match=name.replace(".", r"\.")):
         tune(tmp_path / "run", resume=True)
 
@@ -318,7 +318,7 @@ def test_an_unknown_label_in_dev_is_an_error(tune: Tune, files: Path, tmp_path: 
     other.write_text("the film is good\tpos\nso long\tmixed\nno\tneg\n", encoding="utf-8")
     with pytest.raises(
         InputError,
-        match=r"other.tsv line 2: the label 'mixed' does not occur in the training data, which has 'neg', 'pos'",
+        match=r"other.tsv line 2: .*'mixed' .*training data.* 'neg', 'pos'",
     ):
         tune(tmp_path / "run", dev=str(other))
 

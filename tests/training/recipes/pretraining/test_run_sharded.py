@@ -137,10 +137,8 @@ def test_another_number_of_processes_continues_with_the_next_sample(
 def test_a_killed_process_ends_the_others(launcher: Launcher, corpus: Path, tmp_path: Path) -> None:
     processes = start_processes(launcher, command(corpus, tmp_path, **FSDP | {"schedule_max_steps": 100_000}))
     wait_for_steps(tmp_path, 5)
-    begin = time.monotonic()
     os.kill(processes[1].pid, signal.SIGKILL)
-    assert exit_codes(processes) == [1, -signal.SIGKILL]
-    assert time.monotonic() - begin < 60
+    assert exit_codes(processes) == [1, -signal.SIGKILL]  # long before ten minutes: `exit_codes` does not wait for them
     *_, line = processes[0].printed.splitlines()
     assert line.startswith("error: process 0 of 2 lost another process, which ended or did not answer for 10 minutes")
     assert Checkpoints(tmp_path / "checkpoints").latest() is not None

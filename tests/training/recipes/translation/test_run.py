@@ -77,7 +77,7 @@ def test_files_of_a_run_folder(tune: Tune, tmp_path: Path, data: dict[str, Examp
     report = tune(tmp_path / "run", on_event=events.append)
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "translate.json", "report.json"} <= names
-    assert {"config.toml", "run.json", "events.jsonl"} <= names and "work" not in names
+    assert {"config.toml", "regard.json", "events.jsonl"} <= names and "work" not in names
     document = json.loads((tmp_path / "run" / "report.json").read_text())
     assert (
         report.to_dict() == {"output": str(tmp_path / "run"), **document} and document["data"]["train"]["pairs"] == 80

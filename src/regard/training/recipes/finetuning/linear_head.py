@@ -203,8 +203,10 @@ class FrozenTrainer:
         device: torch.device,
         evaluate: Callable[[EncoderWithHead], Scores] | None = None,
         loss: LossFunction | None = None,
+        dev_examples: int | None = None,
     ) -> None:
-        self.vectors, self.examples, self.device = vectors, examples, device
+        self.vectors, self.examples, self.device, self.dev_examples = vectors, examples, device, dev_examples
+        self.seed: int | None = None  # that events name
         self.class_weights, self.evaluate, self.loss = class_weights, evaluate, loss
         self.model: Any = None
 
@@ -222,7 +224,8 @@ class FrozenTrainer:
         scores = {} if self.evaluate is None else self.evaluate(self.model)
         seconds = time.monotonic() - started
         if scores:
-            yield Evaluated(epoch=1, seconds=seconds, scores=scores, train_loss=fit.loss)
+            known: dict[str, Any] = {"seed": self.seed, "examples": self.dev_examples}
+            yield Evaluated(epoch=1, seconds=seconds, scores=scores, train_loss=fit.loss, **known)
         return TrainingOutcome(scores, [1.0], seconds, fit.iterations, 0, [scores], losses=[fit.loss])
 
     def whole_model(self) -> Any:

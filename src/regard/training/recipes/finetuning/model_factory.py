@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from regard.models import Vit, VitConfig
 from regard.models.family import can, family_name
 from regard.nn.training import normal_init
 from regard.settings import Precision
-from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch
+from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch, TaskModel, TaskObjective
 from regard.tasks.fine_tuned_model import MAX_LENGTH, FineTunedModel
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.inputs import InputBuilder, VectorSettings
@@ -28,35 +28,8 @@ from regard.tasks.task import LossFunction, Task, TaskInput
 from regard.text import Tokenizer
 from regard.training.recipes.finetuning.config import VisionSection
 
-TaskModel = EncoderWithHead | ImageClassifier
 TEMPERATURE = 2.0
 SOFT_WEIGHT, HIDDEN_WEIGHT = 5.0, 1.0  # of the teacher's logits and hidden states, as in DistilBERT; labels have 1
-
-
-class TaskObjective(nn.Module):
-    """The task's loss, or that of another function of its logits and targets.
-
-    `compute_logits` is the model, or an equivalent function that is faster in training.
-    """
-
-    def __init__(self, model: TaskModel, task: Task[Any], loss: LossFunction | None = None) -> None:
-        super().__init__()
-        self.model, self.task, self.loss = model, task, loss
-        self.compute_logits: Callable[[Any], Tensor] | None = None
-        self.frozen = not any(parameter.requires_grad for parameter in model.encoder.parameters())
-
-    def train(self, mode: bool = True) -> TaskObjective:
-        super().train(mode)
-        if self.frozen:  # no dropout in what is not trained
-            self.model.encoder.eval()
-        return self
-
-    def forward(self, inputs: Any, items: Sequence[TaskInput], share: float = 1.0) -> dict[str, Tensor]:
-        """The loss, times the `share` of a process: the mean over processes is then the loss of the whole batch."""
-        logits = (self.compute_logits or self.model)(inputs).float()
-        if not share:  # the inputs only stand in for a process without any
-            return {"loss": logits.sum() * 0.0}
-        return {"loss": self.task.loss(logits, items, self.loss) * share}
 
 
 class DistillationObjective(TaskObjective):

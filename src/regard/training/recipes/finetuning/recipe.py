@@ -16,6 +16,7 @@ from regard.models.family import can
 from regard.nn.attention import Attention
 from regard.nn.block import FeedForward
 from regard.nn.stack import Stack
+from regard.tasks.encoder_with_head import TaskModel, TaskObjective
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import LossFunction, Task, TaskInput
 from regard.training.distributed.world import num_processes
@@ -25,7 +26,7 @@ from regard.training.optimizer import default_learning_rate, head_learning_rate
 from regard.training.recipe import Evaluation, Recipe, Share, StepBatch, epochs_from
 from regard.training.recipes.finetuning.config import FineTuningConfig
 from regard.training.recipes.finetuning.graphs import GraphedModel
-from regard.training.recipes.finetuning.model_factory import ModelFactory, TaskModel, TaskObjective
+from regard.training.recipes.finetuning.model_factory import ModelFactory
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,10 @@ class FineTuningRecipe(Recipe):
         evaluate: Callable[[TaskModel], dict[str, float]] | None = None,
         objective: Callable[[TaskModel, LossFunction], nn.Module] | None = None,
         loss: LossFunction | None = None,
+        dev_examples: int | None = None,
     ) -> None:
         self.task, self.items, self.config, self.new_model = task, items, config, new_model
+        self.dev_examples = dev_examples
         self.score, self.make_objective = evaluate, objective
         self.evaluates, self.main_score, self.run = evaluate is not None, task.main_metric, config.run
         settings = config.training

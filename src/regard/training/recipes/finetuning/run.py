@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,32 +25,32 @@ from regard.data.image_processor import ImageProcessor, image_processor_of
 from regard.data.labels import similar_labels
 from regard.data.readers import ExampleSet, TableOptions
 from regard.errors import InputError
-from regard.events import Event, Note, map_events
+from regard.events import Note
 from regard.files.disk import atomic_write, finish_save
 from regard.files.durable_folder import remove_files
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.known import DEFAULT_EMBEDDING_MODEL, MULTILINGUAL
 from regard.models.family import can, describe_model
+from regard.tasks.encoder_with_head import TaskModel
 from regard.tasks.fine_tuned_model import FineTunedModel, calibrate, load_fine_tuned, save_fine_tuned, score
 from regard.tasks.image_classification import ImageTask
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.registry import DataSource, check_labels, get_task, read_examples
 from regard.tasks.task import LossFunction
-from regard.training.distributed.world import World
+from regard.training.distributed.world import World, join_world
 from regard.training.doctor import examine_data, problems
 from regard.training.doctor.data import classes, texts_of
-from regard.training.events import Evaluated, Events, Finished, ThresholdChosen, TrainingEvent
+from regard.training.events import Events, Finished, ThresholdChosen
 from regard.training.recipe import TrainingRun
 from regard.training.recipes.finetuning import baseline
 from regard.training.recipes.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
 from regard.training.recipes.finetuning.linear_head import FrozenTrainer
-from regard.training.recipes.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory, TaskModel
+from regard.training.recipes.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory
 from regard.training.recipes.finetuning.recipe import FineTuningInputs, FineTuningRecipe
 from regard.training.recipes.finetuning.report import BaselineResult, FineTuningReport, SeedResult, summarize
-from regard.training.run import Session, run, run_opened
+from regard.training.run import Session, in_main, run
 from regard.training.run_folder import REPORT, RunFolder
 from regard.training.stopping import Callback, Callbacks
-from regard.training.tensorboard import TensorBoardLog
 from regard.training.trainer import Trainer
 
 DEFAULT_SPLIT = "90/10"
@@ -109,6 +108,7 @@ class FineTuning(TrainingRun):
     work = SEEDS
     report_class = FineTuningReport
     config: FineTuningConfig
+    is_open = False
 
     def __init__(
         self,
@@ -120,12 +120,15 @@ class FineTuning(TrainingRun):
         self.beside: dict[str, Any] = {}
 
     def open(self, world: World) -> Events[None]:
+        if self.is_open:
+            return
         self._use((yield from self._prepare(world)))
         for read in self.data.values():
             check_labels(self.factory.task, read)
 
     def _use(self, inputs: FineTuningInputs) -> None:
         self.inputs, self.config, self.factory, self.data = inputs, inputs.config, inputs.factory, inputs.data
+        self.is_open = True
 
     def with_frozen_encoder(self) -> FineTuning:
         """The same with a frozen encoder and without a baseline; of a job that is opened."""
@@ -153,16 +156,88 @@ class FineTuning(TrainingRun):
         return [f"{BEST}/", *folds, *(entry for both in zip(seeds, checkpoints, strict=True) for entry in both)]
 
     def train(self, session: Session) -> Events[FineTuningReport | None]:
-        seeds = yield from _train_seeds(self, session)
-        with session.world.main_only() as is_main:
+        """Train once per seed and keep the best model in the work folder; finished seeds are not repeated."""
+        task, world, folder = self.factory.task, session.world, session.work
+        done = self._finished_seeds(session)
+        items = task.preprocess(self.data["train"].examples, self.factory.rows)
+        if cut := sum(any(row.num_truncated for row in item.sequences) for item in items):
+            message = f"{cut:,} of {len(items):,} texts are longer than {self.factory.length} tokens and are truncated"
+            yield Note(message=message)
+        options: dict[str, Any] = {
+            "evaluate": lambda model: self._evaluate(model, session)[1],
+            "loss": self.loss,
+            "dev_examples": len(self.data["dev"].examples),
+        }
+        examples = self.data["train"].examples
+        frozen = baseline.frozen_trainer(self.factory, examples, self.config, device=session.device, **options)
+        if frozen is not None:
+            message = (
+                "the head is fitted to convergence on vectors of the frozen encoder; epochs and steps do not apply"
+            )
+            yield Note(message=message)
+        for seed in self.seeds:
+            if seed in done:
+                continue
+            session.callbacks.stop = False
+            trainer: Trainer | FrozenTrainer
+            if frozen is None:
+                makers: dict[str, Any] = {"new_model": self.factory.new_model, "objective": self.factory.objective}
+                recipe = FineTuningRecipe(task, items, self.config, **makers, **options)
+                trainer = session.trainer(recipe, seed=seed, checkpoints=f"checkpoints-{seed}")
+            else:
+                trainer, frozen.seed = frozen, seed
+            outcome = yield from trainer.train()
+            done[seed] = SeedResult.from_outcome(seed, outcome)
+            is_best = _best_seed(done, task.main_metric) == seed
+            model = trainer.whole_model().eval() if is_best else None
+            with world.main_only() as is_main:
+                if is_main and model is not None:
+                    if task.has_calibration:
+                        # A resumed run does not know what an earlier epoch chose, so it is computed again.
+                        fine_tuned = self._evaluate(model, session)[0]
+                        yield ThresholdChosen(seed=seed, values=fine_tuned.task.to_dict())
+                    else:
+                        fine_tuned = self.factory.fine_tuned_model(model, precision=self.config.run.precision)
+                    save_fine_tuned(fine_tuned, folder / BEST, files={SEED: json_bytes({"seed": seed})}, overwrite=True)
+                if is_main:
+                    atomic_write(_result_path(folder, seed), json_bytes(with_checksum(asdict(done[seed]))))
+                    remove_files(folder, [f"checkpoints-{seed}/step-*/"])
+        best = _best_seed(done, task.main_metric)
+        if not (folder / BEST).is_dir() or read_json(folder / BEST / SEED).get("seed") != best:
+            raise InputError(
+                f"{folder / BEST} is not the model of seed {best}, which is the best. Put a copy of that back; or "
+                f"delete {_result_path(folder, best)} and continue with --resume: that seed is trained again"
+            )
+        with world.main_only() as is_main:
             if is_main:
                 compared = None
                 if self.inputs.baselines:
-                    best = max(seeds, key=lambda result: result.scores[self.factory.task.main_metric])
-                    comparison = baseline.Comparison(self.inputs, session.work, session.device)
-                    compared = yield from comparison.run(best.scores, processes=session.world.size)
+                    comparison = baseline.Comparison(self.inputs, folder, session.device)
+                    compared = yield from comparison.run(done[best].scores, processes=world.size)
+                seeds = [done[seed] for seed in self.seeds]
                 return (yield from self._save(session, seeds, *(compared or (None, None))))
         return None
+
+    def _finished_seeds(self, session: Session) -> dict[int, SeedResult]:
+        """The results of the seeds that an earlier process has finished, in all processes."""
+        folder, world, done = session.work, session.world, dict[int, SeedResult]()
+        if (batch_size := self.config.training.batch_size) < world.size:
+            raise InputError(
+                f"training.batch_size is {batch_size}, fewer examples than the {world.size} processes; use a larger "
+                "one, or fewer processes"
+            )
+        with world.main_only() as is_main:
+            if is_main:
+                done = {seed: _read_result(folder, seed) for seed in self.seeds if _result_path(folder, seed).is_file()}
+                _check_best(folder, done, self.factory.task.main_metric)
+        if world.size > 1:
+            known = world.broadcast_json({str(seed): asdict(result) for seed, result in done.items()})
+            done = {int(seed): SeedResult(**result) for seed, result in known.items()}
+        return done
+
+    def _evaluate(self, model: TaskModel, session: Session) -> tuple[FineTunedModel, dict[str, float]]:
+        fine_tuned = self.factory.fine_tuned_model(model, precision=self.config.run.precision)
+        return calibrate(fine_tuned, self.data["dev"].examples, device=session.device)
 
     def _save(
         self,
@@ -256,43 +331,43 @@ def fine_tune(
                 yield Note(message="no baseline: it would not have the loss function that is given")
         return FineTuningInputs(factory, name, data, settings, models, refit=dev is None)
 
-    job, body = FineTuning(prepare, loss=loss), _run_both if both else run_opened
-    return run(job, output, callbacks=Callbacks(callbacks), body=body, **options)
+    job = FineTuning(prepare, loss=loss)
+    return (_run_both if both else run)(job, output, callbacks=Callbacks(callbacks), **options)
 
 
 def _run_both(
-    job: FineTuning, session: Session, *, resume: bool, tensorboard: TensorBoardLog | None
+    job: FineTuning,
+    output: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    tensorboard: str | os.PathLike[str] | None = None,
+    callbacks: Callbacks,
+    **options: Any,
 ) -> Events[FineTuningReport]:
     """Run a job with a frozen encoder, in a folder beside, and then as it is, with the scores of both."""
-    head_only = job.with_frozen_encoder()
-    with ExitStack() as stack:
-        with session.world.main_only() as is_main:
-            if is_main:
-                folder = RunFolder(job, session.output, beside=[FROZEN])
-                _open_beside(folder, resume=resume)
-                stack.enter_context(folder.discarded_unless_begun())
-        frozen = yield from run_opened(
-            head_only,
-            replace(session, output=session.output / FROZEN),
-            resume=resume,
-            tensorboard=tensorboard and TensorBoardLog(tensorboard.folder / FROZEN),
-        )
-    job.beside = {FROZEN: {"mean": frozen.mean, "deviation": frozen.deviation}}
-    # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
-    report: FineTuningReport = yield from run_opened(job, session, resume=True, tensorboard=tensorboard)
-    return report
-
-
-def _open_beside(folder: RunFolder, *, resume: bool) -> None:
-    """Open the folder of a run that has the run of a frozen encoder beside it."""
-    held = [name for name in ("config.json", FROZEN) if (folder.path / name).exists()]
-    if held and not resume:
-        raise InputError(
-            f"{folder.path} holds a run or a model ({held[0]}): continue it with --resume, or choose another --output"
-        )
-    if not (resume and folder.finished()):
-        folder.open(resume=resume)
-        folder.claim()
+    options["callbacks"] = callbacks
+    with join_world() as world:
+        yield from in_main(job.open(world), world, callbacks)
+        with ExitStack() as stack:
+            with world.main_only() as is_main:
+                if is_main:
+                    folder = RunFolder(job, Path(output), beside=[FROZEN])
+                    held = [name for name in ("config.json", FROZEN) if (folder.path / name).exists()]
+                    if held and not resume:
+                        raise InputError(
+                            f"{folder.path} holds a run or a model ({held[0]}): continue it with --resume, or choose "
+                            "another --output"
+                        )
+                    if not (resume and folder.finished()):
+                        folder.open(resume=resume)
+                        stack.enter_context(folder.owned())
+            board = None if tensorboard is None else Path(tensorboard, FROZEN)
+            head_only = job.with_frozen_encoder()
+            frozen = yield from run(head_only, Path(output, FROZEN), resume=resume, tensorboard=board, **options)
+        job.beside = {FROZEN: {"mean": frozen.mean, "deviation": frozen.deviation}}
+        # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
+        report: FineTuningReport = yield from run(job, output, resume=True, tensorboard=tensorboard, **options)
+        return report
 
 
 def distill(
@@ -381,80 +456,6 @@ def _data_problems(factory: ModelFactory, data: Mapping[str, ExampleSet[Any]], m
         factory.rows.tokenizer.counting(count).encode_ids(texts_of(data["train"].examples))
         if (note := count.note(model)) is not None:
             yield Note(message=f"warning: {note}. A model that reads many languages: {MULTILINGUAL['masked-lm']}")
-
-
-def _train_seeds(job: FineTuning, session: Session) -> Events[list[SeedResult]]:
-    """Train once per seed and keep the best model in the work folder; finished seeds are not repeated."""
-    seeds, factory, config, data, folder = job.seeds, job.factory, job.config, job.data, session.work
-    task, world, device = factory.task, session.world, session.device
-    if (batch_size := config.training.batch_size) < world.size:
-        raise InputError(
-            f"training.batch_size is {batch_size}, fewer examples than the {world.size} processes; use a larger one, "
-            "or fewer processes"
-        )
-    done: dict[int, SeedResult] = {}
-    with world.main_only() as is_main:
-        if is_main:
-            done = {seed: _read_result(folder, seed) for seed in seeds if _result_path(folder, seed).is_file()}
-            _check_best(folder, done, task.main_metric)
-    if world.size > 1:
-        known = world.broadcast_json({str(seed): asdict(result) for seed, result in done.items()})
-        done = {int(seed): SeedResult(**result) for seed, result in known.items()}
-    items = task.preprocess(data["train"].examples, factory.rows)
-    if cut := sum(any(row.num_truncated for row in item.sequences) for item in items):
-        message = f"{cut:,} of {len(items):,} texts are longer than {factory.length} tokens and are truncated"
-        yield Note(message=message)
-
-    def evaluate(model: TaskModel) -> tuple[FineTunedModel, dict[str, float]]:
-        fine_tuned = factory.fine_tuned_model(model, precision=config.run.precision)
-        return calibrate(fine_tuned, data["dev"].examples, device=device)
-
-    options: dict[str, Any] = {"evaluate": lambda model: evaluate(model)[1], "loss": job.loss}
-    frozen = baseline.frozen_trainer(factory, data["train"].examples, config, device=device, **options)
-    if frozen is not None:
-        message = "the head is fitted to convergence on vectors of the frozen encoder; epochs and steps do not apply"
-        yield Note(message=message)
-    for seed in seeds:
-        if seed in done:
-            continue
-        session.callbacks.stop = False
-        trainer: Trainer | FrozenTrainer | None = frozen
-        if trainer is None:
-            recipe = FineTuningRecipe(
-                task, items, config, new_model=factory.new_model, objective=factory.objective, **options
-            )
-            trainer = session.trainer(recipe, seed=seed, checkpoints=f"checkpoints-{seed}")
-        outcome = yield from map_events(
-            trainer.train(), partial(_with_seed, seed=seed, examples=len(data["dev"].examples))
-        )
-        done[seed] = SeedResult.from_outcome(seed, outcome)
-        is_best = _best_seed(done, task.main_metric) == seed
-        model = trainer.whole_model().eval() if is_best else None
-        with world.main_only() as is_main:
-            if is_main and model is not None:
-                if task.has_calibration:
-                    # A resumed run does not know what an earlier epoch chose, so it is computed again.
-                    fine_tuned = evaluate(model)[0]
-                    yield ThresholdChosen(seed=seed, values=fine_tuned.task.to_dict())
-                else:
-                    fine_tuned = factory.fine_tuned_model(model, precision=config.run.precision)
-                save_fine_tuned(fine_tuned, folder / BEST, files={SEED: json_bytes({"seed": seed})}, overwrite=True)
-            if is_main:
-                atomic_write(_result_path(folder, seed), json_bytes(with_checksum(asdict(done[seed]))))
-                remove_files(folder, [f"checkpoints-{seed}/step-*/"])
-    best = _best_seed(done, task.main_metric)
-    if not (folder / BEST).is_dir() or read_json(folder / BEST / SEED).get("seed") != best:
-        raise InputError(
-            f"{folder / BEST} is not the model of seed {best}, which is the best. Put a copy of that back; or delete "
-            f"{_result_path(folder, best)} and continue with --resume: that seed is trained again"
-        )
-    return [done[seed] for seed in seeds]
-
-
-def _with_seed(event: Event, seed: int, examples: int) -> Event:
-    """The event with its seed, and an evaluation with the number of dev examples."""
-    update = {"seed": seed, **({"examples": examples} if isinstance(event, Evaluated) else {})}
-    return event.model_copy(update=update) if isinstance(event, TrainingEvent) else event
 
 
 def _best_seed(done: Mapping[int, SeedResult], score: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, field_validator, model_validator
@@ -216,6 +217,9 @@ class PretrainingConfig(SettingsFile):
                     raise InputError(f"{origin}: {key} has no effect for {describe_family(family)}; remove it")
 
         return cls.load(path, overrides=overrides, defaults=recipe.defaults, check=check)
+
+    def saved_in(self, path: Path) -> PretrainingConfig:
+        return self.read(path, family=self.model.family)
 
     @property
     def recipe(self) -> PretrainingRecipe:

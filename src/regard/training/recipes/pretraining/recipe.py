@@ -18,10 +18,9 @@ from regard.device import autocast_dtype
 from regard.errors import InputError
 from regard.files.durable_folder import describe_changes
 from regard.models.family import build, can, describe_family, family_name, pretrainable_families
-from regard.render.result import Result, Table
+from regard.render.result import Table
 from regard.text import Tokenizer
-from regard.training.distributed.world import World
-from regard.training.events import Events, Finished, PretrainingPlan, describe_scores
+from regard.training.events import Events, PretrainingPlan, describe_scores
 from regard.training.loop import derive_seed
 from regard.training.recipe import Capability, Evaluation, Recipe, Scores, Share, StepBatch
 from regard.training.recipes.pretraining.config import PretrainingConfig
@@ -32,12 +31,12 @@ from regard.training.recipes.pretraining.objectives import (
     layer_parameters,
     objective_class,
 )
+from regard.training.run_folder import RunReport
 from regard.training.settings import parse_budget
 from regard.training.speed import Speed
 from regard.training.trainer import Trainer
 from regard.wording import duration
 
-CHECKPOINTS = "checkpoints"
 OTHER_TEXT = "{} was trained on another text: resume with the same --corpus and --heldout, if it was given"
 DROPOUTS = ("dropout", "attention_dropout")
 # The runs behind the curve: parameters of the layers, vocabulary size, and tokens read.
@@ -45,10 +44,9 @@ MEASURED_LAYERS, MEASURED_VOCABULARY, MEASURED_TOKENS = 10_616_832, 30_522, (5e7
 CURVE = (2.05, 1.62, 0.42)  # irreducible loss, reducible loss at 100 million tokens, exponent
 
 
-class PretrainingResult(Result):
+class PretrainingResult(RunReport):
     """A finished run: the model folder, the cost, and the scores on held-out text."""
 
-    output: str
     steps: int
     tokens: int
     seconds: float
@@ -179,21 +177,6 @@ class LanguageModelRecipe(Recipe):
             mfu=speed.mfu * batch / seconds,
             expected_loss=expected_loss(self.config, self.dataset.tokenizer.size, steps * batch),
         )
-
-
-def train_and_save(recipe: LanguageModelRecipe, *, device: torch.device, world: World) -> Events[PretrainingResult]:
-    """Train to the end, from the newest checkpoint if there is one, and save the model."""
-    output = recipe.output
-    trainer = Trainer(recipe, device=device, folder=output / CHECKPOINTS, world=world)
-    outcome = yield from trainer.train()
-    model = trainer.whole_model()
-    with world.main_only() as is_main:
-        if is_main:
-            for folder, trained in recipe.objective_class.trained_models(model.eval()).items():
-                loading.save(trained, output / folder, recipe.dataset.tokenizer)
-    cost: dict[str, Any] = {"steps": outcome.steps, "tokens": outcome.tokens, "seconds": outcome.seconds}
-    yield Finished(scores=outcome.scores, text_digest=recipe.dataset.digest, **cost)
-    return PretrainingResult(output=str(output), scores=outcome.scores, **cost)
 
 
 def model_config(config: PretrainingConfig, **fields: Any) -> Any:
