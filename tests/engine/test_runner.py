@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.data.prefetch import prefetch, prefetch_map
-from regard.engine.batches import responsive_threads, run_batches
+from regard.engine.batches import DEPTH, responsive_threads, run_batches
 from regard.engine.graphs import GraphedForward
 from regard.text import TokenIds
 
@@ -29,6 +29,17 @@ def test_results_in_order() -> None:
         found.append(work.result.tolist())
     assert computed == [[0, 0], [1, 1], [2, 2]]
     assert found == [[0, 0], [2, 2], [4, 4]]
+
+
+def test_a_gpu_gets_later_batches_before_a_result_is_awaited() -> None:
+    """Batches are handed out for computation and for their result; tensors on the CPU stand for those of a GPU."""
+    steps = []
+    for work in run_batches(range(DEPTH + 2), torch.device("cuda")):
+        steps.append((work.batch, work.result is not None))
+        work.result = torch.zeros(1)
+    begun = [(number, False) for number in range(DEPTH + 1)]
+    assert steps[: DEPTH + 4] == [*begun, (0, True), (DEPTH + 1, False), (1, True)]
+    assert steps[DEPTH + 4 :] == [(number, True) for number in range(2, DEPTH + 2)]
 
 
 def test_map_keeps_the_order_and_raises_in_place() -> None:
