@@ -228,7 +228,7 @@ sys.exit(run(sys.argv[1:]))
     ("number", "code"),
     [
         pytest.param(signal.SIGINT, 130, id="SIGINT"),
-        pytest.param(signal.SIGKILL, -9, id="SIGKILL", marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, -9, id="SIGKILL", marks=pytest.mark.long),
     ],
 )
 @pytest.mark.usefixtures("default_sigint")

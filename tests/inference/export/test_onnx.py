@@ -127,7 +127,7 @@ def test_the_file_names_its_axes_and_no_source_files(exported: Exported) -> None
     assert b".py" not in (exported.folder / "model.onnx").read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("family", "pooling", "normalize"),
     [("distilbert", "cls", False), ("roberta", "max", True), ("roberta", "mean", False)],
@@ -173,7 +173,7 @@ def test_a_fine_tuned_model(fine_tuned: Callable[..., FineTunedModel], tmp_path:
     assert config["architectures"] == ["BertForSequenceClassification"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("task", "family"),
     [

@@ -170,7 +170,7 @@ def test_a_recurrent_model_is_not_divided(launcher: Launcher, corpus: Path, tmp_
     assert "run.parallel=fsdp cannot divide this model: the weights of its recurrent layers" in processes[0].printed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["gpt", "t5"])
 def test_other_families(family: str, launcher: Launcher, source: Path, tmp_path: Path) -> None:
     changed = PARTED | {"run_gradient_checkpointing": "true"}
