@@ -106,7 +106,7 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory, tiny_bert_folder: Path) 
 
     pair = [str(inputs / "train.en"), str(inputs / "train.de")]
     dev_files = [str(inputs / "dev.en"), str(inputs / "dev.de")]
-    pretrained = ("run/model.safetensors", "run/config.json", "run/tokenizer.json", "run/checksums.json")
+    pretrained = ("run/model.safetensors", "run/config.json", "run/tokenizer.json", "run/report.json")
     pretrained += ("run/checkpoints/step-000000012/model.safetensors",)
     return {
         "pretrain": Scenario(

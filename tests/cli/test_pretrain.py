@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from regard.cli import commands
 from regard.cli.app import run, verb_commands
 from regard.data.corpus import CorpusProgress
 from regard.errors import InputError
+from regard.files.durable_folder import FolderRecord
 from regard.training import speed
 from tests.training.recipes.pretraining.runs import command, ignore_preparation, settings, step_clock, story
 
@@ -99,9 +101,9 @@ def test_a_run_is_resumed_with_its_own_settings(capsys: Captured) -> None:
     assert run(bare, registers=verb_commands()) == 0
     second = capsys.readouterr()
     assert second.out == first.out and "plan" not in second.err  # the run is finished: nothing is done
-    log = Path("run/events.jsonl")
-    lines = [line for line in log.read_text().splitlines(keepends=True) if json.loads(line)["type"] != "finished"]
-    log.write_text("".join(lines))  # as if it had been killed before writing this event
+    record = FolderRecord.read(Path("run"))
+    assert record is not None
+    replace(record, finished=False).write(Path("run"))  # as if it had been killed before writing this
     assert run(bare, registers=verb_commands()) == 0
     assert "resuming after step 2 and 0s of training" in capsys.readouterr().err
     assert run([*bare, "--set", "run.seed=1"], registers=verb_commands()) == 2

@@ -185,9 +185,9 @@ class DurableFolder:
                 with suppress(RegardError):  # what cannot be read or deleted stays
                     if not self._is_continuable(self.read()):
                         self.clear()
-                (self.path / self._lock_name).unlink(missing_ok=True)
-                if remove:
-                    with suppress(OSError):  # not empty
+                with suppress(OSError):  # Windows removes no open file; and the folder may not be empty
+                    (self.path / self._lock_name).unlink(missing_ok=True)
+                    if remove:
                         self.path.rmdir()
 
     def begin(

@@ -163,21 +163,22 @@ class RunFolder:
         With `resume` an unfinished run continues; a new or empty folder is fine too.
         """
         state = self._state()
-        if state == "unfinished" and not resume:
-            raise InputError(
-                f"{self.path} holds an unfinished run: continue it with --resume, or choose another --output"
-            )
-        if state == "unfinished" and (differences := self._differences()):
-            raise InputError(
-                f"{self.path} was started with other settings or data: {'; '.join(differences)}. Resume with those, or "
-                "choose another --output"
-            )
+        if not resume and (state == "unfinished" or (state == "finished" and self.keeps_work)):
+            which = "an unfinished" if state == "unfinished" else "a finished"
+            raise InputError(f"{self.path} holds {which} run: continue it with --resume, or choose another --output")
         if state == "finished" and not resume:
             raise InputError(HOLDS_MODEL.format(self.path))
-        if state == "finished" and ((differences := self._differences()) or not self.keeps_work):
+        differences = [] if state == "new" else self._differences()
+        if state == "finished" and not self.keeps_work:
             raise InputError(
                 f"{self.path} holds no run to resume: it is finished, and "
                 f"{'; '.join(differences or [f'its {REPORT} is gone'])}. Choose another --output"
+            )
+        if differences:
+            compared = "settings or data" if "data" in self.identity else "settings"
+            raise InputError(
+                f"{self.path} was started with other {compared}: {'; '.join(differences)}. Resume with those, or "
+                "choose another --output"
             )
         refuse_foreign_files(self.path, dict.fromkeys(OUTPUTS))
         if self.work != self.path and (self.work.is_symlink() or (self.work.exists() and not self.work.is_dir())):

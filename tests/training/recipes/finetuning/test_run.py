@@ -289,7 +289,7 @@ def test_a_kill_during_the_final_cleanup(tune: Tune, tmp_path: Path, monkeypatch
         raise Crash
 
     with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr("regard.training.run_folder.remove_files", crash)
+        patch.setattr("regard.files.durable_folder.DurableFolder.remove_work", crash)
         tune(tmp_path / "run")
     report = tune(tmp_path / "run", resume=True)
     document = json.loads((tmp_path / "run" / "report.json").read_text())

@@ -230,7 +230,7 @@ def test_only_damaged_checkpoints(corpus: Path, tmp_path: Path) -> None:
 def test_changed_settings_are_reported(corpus: Path, tmp_path: Path) -> None:
     train_until_crash(corpus, tmp_path, step=4)
     message = (
-        r"was started with other settings or data: model\.dropout was 0\.1 and is 0\.2; "
+        r"was started with other settings: model\.dropout was 0\.1 and is 0\.2; "
         r"optimizer\.learning_rate was 0\.01 and is 0\.02\. "
         "Resume with those, or choose another --output"
     )

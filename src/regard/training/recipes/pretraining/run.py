@@ -9,7 +9,6 @@ config.json model.safetensors tokenizer.json ...   the model, when it is finishe
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
@@ -132,7 +131,7 @@ class Pretraining(TrainingRun):
         model = trainer.whole_model().eval()
         cost: dict[str, Any] = {"steps": outcome.steps, "tokens": outcome.tokens, "seconds": outcome.seconds}
         report = PretrainingResult(output=str(session.output), scores=outcome.scores, **cost)
-        saved = json_bytes({**json.loads(report.file()), TEXT: dataset.digest})
+        saved = json_bytes({**cost, "scores": outcome.scores, TEXT: dataset.digest})
         with world.main_only() as is_main:
             if is_main:
                 for name, trained in recipe.objective_class.trained_models(model).items():
