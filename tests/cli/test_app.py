@@ -112,7 +112,7 @@ def test_a_run_leaves_the_signal_handler_as_it_was() -> None:
 
 
 PROGRAM = """
-import os, signal, sys, typer
+import os, sys, time, typer
 from regard.cli.app import run
 
 def register(app: typer.Typer) -> None:
@@ -129,7 +129,8 @@ def register(app: typer.Typer) -> None:
     def wait() -> None:
         try:
             print("waiting", flush=True)
-            signal.pause()
+            while True:  # a signal just before one long wait would not end it
+                time.sleep(0.02)
         finally:
             print("tidied", file=sys.stderr)
 
