@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.nn.block import Block, ParallelBlock
+from regard.nn.masks import Context, Packed, Padded
 from regard.nn.rotary import Rotary
 
 Function = Callable[[Tensor], Tensor]
@@ -24,11 +26,28 @@ MakeProduct = Callable[[nn.Module], Function]  # a linear layer -> a function th
 Rotate = Callable[[Rotary, Tensor], Tensor]  # rotates (..., H, D) at the positions of its tokens
 
 
+class Texts:
+    """What the layers of a pass over complete texts share: layout, bias of the scores, angles of rotary positions."""
+
+    def __init__(self, context: Context, bias: Tensor | None, x: Tensor) -> None:
+        self.layout, self.bias = context.layout, bias
+        self.positions = partial(context.layout.positions, x, context.start)
+        if isinstance(context.layout, Packed) and context.layout.lengths == (len(x),):
+            self.layout = Padded()  # attention to one text alone: a rectangle without copies
+        self.angles: dict[Rotary, tuple[Tensor, Tensor]] = {}
+
+    def rotate(self, rotary: Rotary, x: Tensor) -> Tensor:
+        if rotary not in self.angles:
+            self.angles[rotary] = rotary.angles(self.positions())
+        return rotary.rotate(x, *self.angles[rotary])
+
+
 class FusedLayer:
     """The functions of a layer with self-attention. Weights are looked up once: do not replace them."""
 
     def __init__(self, block: Block | ParallelBlock, product: MakeProduct) -> None:
         attention, ffn = block.attention, block.ffn
+        self.attention = attention
         query_size, key_size, _ = attention.project.sizes  # type: ignore[misc]
         self.heads, self.key_heads = attention.heads, attention.heads * key_size // query_size
         self.project, self.output = product(attention.project), product(attention.output)
@@ -69,6 +88,18 @@ class FusedLayer:
 
     def _feed(self, x: Tensor) -> Tensor:
         return self.outer(self.activate(self.inner(x)))
+
+    def attend(self, texts: Texts, projected: Tensor) -> Tensor:
+        """Attention within complete texts, of the output of the projection."""
+        layout, bias = texts.layout, texts.bias
+        if isinstance(layout, Packed):
+            query, key, value = self.split_heads(projected, texts.rotate)
+            return self.attention.attend_packed(query, key, value, layout, layout, bias).flatten(-2)
+        rows = projected if projected.ndim == 3 else projected[None]  # one text that came packed
+        query, key, value = self.split_heads(rows, texts.rotate)
+        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        mixed = self.attention.attend_padded(query, key, value, layout, bias, None).transpose(1, 2)
+        return mixed.flatten(-2) if rows is projected else mixed.reshape(len(projected), -1)
 
     def split_heads(self, projected: Tensor, rotate: Rotate) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values (..., H, D) of the output of the projection, with norms and positions."""

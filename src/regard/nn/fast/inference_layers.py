@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from regard.nn import recording
 from regard.nn.attention import Attention, FusedProjection
 from regard.nn.block import ACTIVATIONS, Block, FeedForward, ParallelBlock, TransformerLayer
-from regard.nn.fast.fused_layer import Function, FusedLayer, identity, norm_function
+from regard.nn.fast.fused_layer import Function, FusedLayer, Texts, identity, norm_function
 from regard.nn.fast.int8_weights import int8_range, onednn_int8_product, quantize_matrix, supports_int8
 from regard.nn.fast.packed_linear import FUSED_ACTIVATIONS, pack_matrix, packed_product, supports_packing
 from regard.nn.layer import Layer
-from regard.nn.masks import Context, Layout, Packed, Padded
+from regard.nn.masks import Context, Layout
 from regard.nn.rotary import Rotary
 from regard.nn.stack import Stack
 
@@ -106,7 +106,7 @@ class InferenceStack(Stack):
     def __init__(self, stack: Stack) -> None:
         nn.Module.__init__(self)
         self.__dict__.update(stack.__dict__)
-        self.fused = [_TextLayer(layer) if _is_fusible(layer) else None for layer in self.layers]
+        self.fused = [FusedLayer(layer, _product) if _is_fusible(layer) else None for layer in self.layers]
         self.final_norm = norm_function(self.norm)
         modules = list(self.modules())
         self.hooks = [hooks for one in modules for hooks in (one._forward_hooks, one._forward_pre_hooks)]
@@ -117,54 +117,17 @@ class InferenceStack(Stack):
             yield from super().states(x, context)
             return
         depth, bias, positions = len(self.fused), self._bias(x, context.layout, None), context.output_positions
-        texts = _Texts(context, bias, x)
+        texts = Texts(context, bias, x)
         yield x
         for index, fused in enumerate(self.fused):
             select = context.select if positions is not None and index == depth - 1 else None
             if fused is None:
                 x = self.layers[index](x, context.for_layer(index, of=depth, bias=bias))
             else:
-                x = fused(x, texts, select)
+                x = fused(x, partial(fused.attend, texts), select=select)
             if index == depth - 1:
                 x = self.final_norm(x)
             yield x
-
-
-class _Texts:
-    """What the layers of a pass share: the layout, the bias of the scores, and the angles of rotary positions."""
-
-    def __init__(self, context: Context, bias: Tensor | None, x: Tensor) -> None:
-        self.layout, self.bias = context.layout, bias
-        self.positions = partial(context.layout.positions, x, context.start)
-        if isinstance(context.layout, Packed) and context.layout.lengths == (len(x),):
-            self.layout = Padded()  # attention to one text alone: a rectangle without copies
-        self.angles: dict[Rotary, tuple[Tensor, Tensor]] = {}
-
-    def rotate(self, rotary: Rotary, x: Tensor) -> Tensor:
-        if rotary not in self.angles:
-            self.angles[rotary] = rotary.angles(self.positions())
-        return rotary.rotate(x, *self.angles[rotary])
-
-
-class _TextLayer:
-    """A layer with the attention of complete texts."""
-
-    def __init__(self, block: Block | ParallelBlock) -> None:
-        self.layer, self.attention = FusedLayer(block, _product), block.attention
-
-    def __call__(self, x: Tensor, texts: _Texts, select: Function | None) -> Tensor:
-        def attend(projected: Tensor) -> Tensor:
-            layout, bias = texts.layout, texts.bias
-            if isinstance(layout, Packed):
-                query, key, value = self.layer.split_heads(projected, texts.rotate)
-                return self.attention.attend_packed(query, key, value, layout, layout, bias).flatten(-2)
-            rows = projected if projected.ndim == 3 else projected[None]  # one text that came packed
-            query, key, value = self.layer.split_heads(rows, texts.rotate)
-            query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-            mixed = self.attention.attend_padded(query, key, value, layout, bias, None).transpose(1, 2)
-            return mixed.flatten(-2) if rows is projected else mixed.reshape(len(projected), -1)
-
-        return self.layer(x, attend, select=select)
 
 
 def _is_fusible(layer: nn.Module) -> TypeGuard[Block | ParallelBlock]:
