@@ -104,8 +104,10 @@ def seconds(model: Any, tokens: int, length: int, tokens_per_batch: int, rounds:
         return pool(hidden, batch.layout, "mean")
 
     def embed() -> None:
-        for _ in run_batches(packed_batches([token_ids], tokens_per_batch), compute, CPU):
-            pass
+        for work in run_batches(packed_batches([token_ids], tokens_per_batch), CPU):
+            if work.result is None:
+                with torch.inference_mode():
+                    work.result = compute(work.batch[1])
 
     return best_times({"embed": embed}, rounds=rounds)["embed"]
 

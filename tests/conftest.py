@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
@@ -72,6 +73,22 @@ def isolated_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test reads from or writes to the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_heartbeat() -> Iterator[None]:
+    """However busy the machine is, no job of a test is so slow that a line says it still runs.
+
+    In another process it may be: `tests.heartbeat.without_heartbeat` drops those lines.
+    """
+    from regard.cli import output
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output, "HEARTBEAT", 3600.0)
+        for module in (output, sys.modules.get("regard.cli.commands")):
+            if module is not None:
+                patch.setattr(module, "STATUS_EVERY", 3600.0)
         yield
 
 

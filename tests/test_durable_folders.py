@@ -401,7 +401,7 @@ def test_a_damaged_record_is_an_error_and_nothing_is_lost(work: Work, whole: Fil
 def test_other_work_is_refused_and_nothing_is_lost(work: Work, whole: Files, tmp_path: Path) -> None:
     work.stopped(tmp_path / "begun")
     before = contents(tmp_path / "begun")
-    with pytest.raises(InputError, match=r"((scale|num_epochs|shard_bytes) was \d+ and is \d+|the input changed)"):
+    with pytest.raises(InputError, match=r"(scale|epochs|bytes) was \d+ and is \d+|input changed"):
         work(tmp_path / "begun", other=True)
     if work.restartable:  # texts to index are read again before their vectors
         assert contents(tmp_path / "begun") == before
@@ -418,7 +418,7 @@ def test_a_folder_of_someone_else_is_not_touched(work: Work, tmp_path: Path, res
         (folder / name).write_text(content)
         (folder / Path(work.parts[0]).parts[0]).write_text("mine")
         before = contents(tmp_path)
-        with pytest.raises(InputError, match=rf"{folder.name}( is not empty: it holds|/_?regard\.json: not a record)"):
+        with pytest.raises(InputError, match=rf"{folder.name}(.*it holds|/_?regard\.json: not a record)"):
             work(tmp_path, restart=restart)
         assert contents(tmp_path) == before
         shutil.rmtree(folder)

@@ -110,7 +110,8 @@ def test_p9_the_first_layer_is_the_embeddings_and_sums_are_unweighted() -> None:
     assert LayerSelection.parse("sum(1:)", 13).chosen == tuple(range(1, 13))
     assert LayerSelection.parse("concat(-4:)", 13).chosen == (9, 10, 11, 12)
     states = [torch.randn(3, 4) for _ in range(13)]
-    torch.testing.assert_close(LayerSelection.parse("sum(1:)", 13).join(iter(states)), torch.stack(states[1:]).sum(0))
+    total = LayerSelection.parse("sum(1:)", 13)
+    torch.testing.assert_close(total.join(list(total.select(states))), torch.stack(states[1:]).sum(0))
     mix = ScalarMix(12)
     mix.s.data = torch.randn(12)
     assert not torch.allclose(mix(states[1:]), torch.stack(states[1:]).mean(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import cache
 from typing import Any, Self
 
 from regard.errors import InputError, suggest
@@ -12,6 +13,7 @@ class EstimatorParameters:
     """Base of classes whose constructor stores each argument in an attribute of the same name."""
 
     @classmethod
+    @cache
     def names(cls) -> tuple[str, ...]:
         return tuple(name for name in inspect.signature(cls.__init__).parameters if name != "self")
 

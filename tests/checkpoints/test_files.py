@@ -134,7 +134,7 @@ def test_every_truncation_is_refused_by_name(tmp_path: Path) -> None:
     cuts = sorted({0, 1, 7, 8, 9, len(original) - 1, *random.Random(0).sample(range(len(original)), 60)})
     for cut in cuts:
         path.write_bytes(original[:cut])
-        with pytest.raises(InputError, match=r"model\.safetensors: cannot be read as safetensors .*: damaged or cut"):
+        with pytest.raises(InputError, match=r"model\.safetensors: .*damaged or cut"):
             read_tensors(tmp_path)
     assert len(cuts) >= 60
 

@@ -64,7 +64,7 @@ def test_a_name_without_a_user(model: FakeHub) -> None:
     model.models["gpt2"] = model.models["tiny-base"] = model.models["user/tiny"]
     assert (fetch("gpt2") / "model.safetensors").read_bytes() == WEIGHTS
     model.log.clear()
-    with pytest.raises(InputError, match=r"'tiny-base' is neither a folder nor the name .* expected 'owner/model'"):
+    with pytest.raises(InputError, match=r"'tiny-base' is neither a folder .*'owner/model'"):
         fetch("tiny-base")
     with pytest.raises(InputError, match="did you mean 'bert-base-uncased'"):
         fetch("bert-base-uncasd")
@@ -198,7 +198,7 @@ def test_the_shards_named_by_the_index_are_downloaded(model: FakeHub) -> None:
     with pytest.raises(RegardError, match="no complete copy"):
         fetch("user/tiny", offline=True)
     del files["part_b.safetensors"]
-    with pytest.raises(InputError, match=r"lacks files that its own model\.safetensors\.index\.json names"):
+    with pytest.raises(InputError, match=r"lacks files .* model\.safetensors\.index\.json"):
         fetch("user/tiny")
 
 
@@ -289,7 +289,7 @@ def test_unreachable_hub(model: FakeHub, monkeypatch: pytest.MonkeyPatch, troubl
     folder = fetch("user/tiny")
     break_it()
     assert fetch("user/tiny") == folder, "a complete copy in the cache serves"
-    with pytest.raises(RegardError, match=r"user/other: could not be fetched .* Give a local folder, or run") as caught:
+    with pytest.raises(RegardError, match=r"user/other: could not be fetched .* local folder") as caught:
         fetch("user/other")
     assert not isinstance(caught.value, InputError)
 
@@ -316,7 +316,7 @@ def test_the_environment_and_the_command_in_the_message(model: FakeHub, tmp_path
 
     def run(script: str, *, offline: str) -> subprocess.CompletedProcess[str]:
         options = {"env": environment | {"HF_HUB_OFFLINE": offline}, "capture_output": True, "text": True}
-        return subprocess.run([sys.executable, "-c", script], check=False, timeout=60, **options)
+        return subprocess.run([sys.executable, "-c", script], check=False, timeout=200, **options)
 
     obeyed = run(advice[1], offline="0")
     assert obeyed.returncode == 0, obeyed.stderr

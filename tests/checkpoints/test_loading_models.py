@@ -198,11 +198,11 @@ def test_a_model_loads_by_its_hub_name(tmp_path: Path, fake_hub: FakeHub) -> Non
 
 def test_a_failed_save_leaves_no_files(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    with pytest.raises(InputError, match=r"a Linear cannot be saved; expected a model of regard\.models"):
+    with pytest.raises(InputError, match=r"Linear cannot be saved; .*regard\.models"):
         write_model(nn.Linear(2, 2), folder, files={})
     model = build(BERT)
     model.extra = nn.Linear(2, 2)
-    with pytest.raises(InputError, match=r"the format of a BERT cannot store extra\.bias; extra\.weight"):
+    with pytest.raises(InputError, match=r"a BERT cannot store extra\.bias; extra\.weight"):
         write_model(model, folder, files={})
     assert not folder.exists()
 

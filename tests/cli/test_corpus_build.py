@@ -121,7 +121,7 @@ def test_foreign_files_are_not_touched(folder: Path, capsys: Captured) -> None:
     assert files(folder / "mine") == {"notes.txt": b"mine"}
 
 
-@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.slow), "2"])
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.long), "2"])
 def test_ctrl_c_says_how_to_continue(folder: Path, workers: str, default_sigint: None) -> None:
     (folder / "long.txt").write_text(story(3_000))
     assert run(["corpus", "build", "long.txt", "-o", "whole", "--shard-size", "5kb", *VOCABULARY]) == 0
@@ -132,7 +132,7 @@ def test_ctrl_c_says_how_to_continue(folder: Path, workers: str, default_sigint:
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGINT)
-    error = process.communicate(timeout=60)[1]
+    error = process.communicate(timeout=200)[1]
     assert process.returncode == 130, error
     assert "the finished shards are kept in built: the same command continues" in error and "Traceback" not in error
     assert run(line) == 0

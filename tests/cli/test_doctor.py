@@ -39,12 +39,11 @@ def test_a_clean_setup_for_fine_tuning(call: Callable[..., int], tiny_bert_folde
     lines = out.splitlines()
     assert len(lines) == 11
     assert lines[0].startswith("ok       missing mask               the vectors of a text of ")
-    assert lines[-2] == ("skipped  constant predictions       the model is not fine-tuned, so it makes no predictions")
-    assert lines[-1] == "no problem found in 9 checks"
-    assert error.splitlines() == [
-        "data: 40 examples of dev.tsv (tab-separated, header, text = text, label = label)",
-        "train: 80 examples of train.tsv (tab-separated, header, text = text, label = label)",
-    ]
+    assert lines[-2].startswith("skipped  constant predictions ") and "not fine-tuned" in lines[-2]
+    assert "no problem" in lines[-1] and "9 checks" in lines[-1]
+    data, train = error.splitlines()
+    assert data.startswith("data: 40 examples of dev.tsv") and train.startswith("train: 80 examples of train.tsv")
+    assert all("tab-separated, header, text = text, label = label" in line for line in (data, train))
 
 
 def test_json_has_four_keys_for_each_of_the_ten(

@@ -31,6 +31,7 @@ from regard.inference.bulk.shards import ShardFolder
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
+from tests.heartbeat import without_heartbeat
 
 TEXTS = ["the film was funny", "so dull", "they love it"]
 Captured = pytest.CaptureFixture[str]
@@ -140,7 +141,7 @@ def test_the_plain_report(call: Callable[..., int], tmp_path: Path, capsys: Capt
     (tmp_path / "in.txt").write_bytes(lines(*TEXTS, " ", "film " * 200))
     assert call("in.txt", "--missing", "skip", "--long", "windows", "--normalize", output="out.parquet") == 0
     captured = capsys.readouterr()
-    assert captured.out == "out.parquet: 4 texts, 32 wide, pooling mean\n"
+    assert captured.out.startswith("out.parquet: 4 texts, 32 wide") and captured.out.endswith(" mean\n")
     assert "1 row without a text was skipped" in captured.err
     assert "1 of 4 texts had more than 128 tokens and were embedded in windows" in captured.err
     assert "embedding: 4 texts in" in captured.err
@@ -201,7 +202,7 @@ def test_invalid_input_is_a_one_line_error_and_leaves_no_files(
 
 # Prints a line when it starts a shard, so that the test can send a signal while it works.
 TELLING = """
-import sys
+import sys, time
 from regard.cli.app import run
 from regard.inference.bulk.shards import ShardFolder
 
@@ -210,6 +211,8 @@ finish = ShardFolder.finish
 def telling(self, number):
     finish(self, number)
     print(number, flush=True)
+    if number == 40:  # however late the signal comes, the job has not ended
+        time.sleep(200)
 
 ShardFolder.finish = telling
 sys.exit(run(sys.argv[1:]))
@@ -245,13 +248,13 @@ def test_an_interrupted_run_continues_after_the_finished_shards(
     for shard in range(4):
         assert process.stdout.readline() == f"{shard}\n"
     process.send_signal(number)
-    _, error = process.communicate(timeout=60)
-    assert (process.returncode, error) == (code, message)
+    _, error = process.communicate(timeout=200)
+    assert (process.returncode, without_heartbeat(error)) == (code, message)
     assert not (tmp_path / "out.npy").exists()
 
     partial = tmp_path / "out.npy.partial"
     finished_shards = {int(path.stem) for path in partial.glob("[0-9]*.npz")}
-    assert 4 <= len(finished_shards) < 60
+    assert 4 <= len(finished_shards) <= 41
     assert call("in.txt", "--shard-size", "10", "--layers", "-2") == 2
     assert "layers was '-1' and is '-2'" in capsys.readouterr().err
     written: list[int] = []

@@ -53,10 +53,9 @@ def test_skipped_lines_are_reported(
     assert call("--text", str(texts), "--limit", "1", *options) == 0
     out, error = capsys.readouterr()
     notes = [line for line in error.splitlines() if not line.startswith("reading: ")]
-    assert notes == [
-        "left out: 2 lines; regard heads --limit N reads more pairs",
-        "1 of 1 texts were truncated to 128 tokens",
-    ]
+    left_out, truncated = notes
+    assert "2 lines" in left_out and "--limit" in left_out
+    assert "1 of 1 texts" in truncated and "128 tokens" in truncated
     if options:
         assert json.loads(out)["notes"] == notes
     assert call("--text", str(texts), "--limit", "2", *options) == 0

@@ -116,6 +116,11 @@ def test_invalid_input_is_an_error_before_training(
     assert list(tmp_path.iterdir()) == []
 
 
+def without_status(printed: str) -> list[str]:
+    """Lines that are no status line, of which a busy machine has more."""
+    return [line for line in printed.splitlines() if ": epoch " not in line]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("jobs", ["1", "2"])
 @pytest.mark.usefixtures("default_sigint")
@@ -136,7 +141,7 @@ def test_ctrl_c_leaves_the_old_page_and_no_process(jobs: str, tmp_path: Path) ->
         # Sent to the whole process group, as a terminal does.
         subprocess.run(["kill", "-INT", "--", f"-{process.pid}"], check=True)
         assert process.wait(timeout=120) == 130
-        assert process.stderr.read().splitlines() == ["interrupted"]  # ends when no child process holds it open
+        assert without_status(process.stderr.read()) == ["interrupted"]  # ends when no child process holds it open
         assert process.stdout.read() == ""
     assert page.read_text() == HTML_MARK
     assert list(tmp_path.iterdir()) == [page]
@@ -151,7 +156,7 @@ def test_sigterm_ends_all_processes(tmp_path: Path) -> None:
             pass
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=120) == 143
-        assert process.stderr.read().splitlines() == ["terminated"]
+        assert without_status(process.stderr.read()) == ["terminated"]
 
 
 def test_six_words_prints_tables_loss_and_steps(tmp_path: Path, capsys: Captured) -> None:

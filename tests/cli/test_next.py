@@ -32,7 +32,8 @@ def test_the_probability(call: Callable[..., int], tiny_bert_folder: Path, capsy
     out, error = capsys.readouterr()
     assert (json.loads(out), error) == ({"is_next": expected}, "")
     assert call(*PAIR) == 0
-    assert capsys.readouterr() == (f"{expected:.3%} likely that the second text follows the first\n", "")
+    out, error = capsys.readouterr()
+    assert out.startswith(f"{expected:.3%} likely") and out.count("\n") == 1 and error == ""
 
 
 def test_truncation_is_reported(call: Callable[..., int], capsys: Captured) -> None:

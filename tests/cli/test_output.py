@@ -98,7 +98,7 @@ def test_on_a_terminal_the_bar_is_drawn_and_results_stay_on_stdout() -> None:
     reader, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     result = subprocess.run(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=terminal, env=environment, timeout=60
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=terminal, env=environment, timeout=200
     )
     os.close(terminal)
     drawn = os.read(reader, 1 << 20).decode()
@@ -114,7 +114,7 @@ def run_with_terminal(program: str) -> tuple[str, str]:
     reader, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     result = subprocess.run(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=terminal, env=environment, timeout=60
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=terminal, env=environment, timeout=200
     )
     os.close(terminal)
     drawn = os.read(reader, 1 << 20).decode()
@@ -167,7 +167,7 @@ def test_data_is_exact_in_a_pipe_and_escaped_on_a_terminal(terminal: bool) -> No
     escaped = r"a\x1b[5mb\x9bc\u202e"
     reader, writer = pty.openpty() if terminal else os.pipe()
     code = [sys.executable, "-c", REGISTER, "say", text]
-    result = subprocess.run(code, stdout=writer, stderr=subprocess.PIPE, timeout=60)
+    result = subprocess.run(code, stdout=writer, stderr=subprocess.PIPE, timeout=200)
     os.close(writer)
     data, plain, document = os.read(reader, 1 << 20).decode().replace("\r\n", "\n").splitlines()
     os.close(reader)
@@ -178,13 +178,13 @@ def test_data_is_exact_in_a_pipe_and_escaped_on_a_terminal(terminal: bool) -> No
 
 def test_a_traceback_is_escaped_and_help_on_a_terminal_has_colors() -> None:
     failed = subprocess.run(
-        [sys.executable, "-c", REGISTER, "--debug", "fail", "a\x1b[5m"], capture_output=True, timeout=60
+        [sys.executable, "-c", REGISTER, "--debug", "fail", "a\x1b[5m"], capture_output=True, timeout=200
     )
     assert failed.returncode == 1 and failed.stderr.count(rb"a\x1b[5m") >= 2 and b"\x1b" not in failed.stderr
     reader, writer = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color"}
     environment.pop("NO_COLOR", None)
-    subprocess.run([sys.executable, "-c", REGISTER, "say", "--help"], stdout=writer, env=environment, timeout=60)
+    subprocess.run([sys.executable, "-c", REGISTER, "say", "--help"], stdout=writer, env=environment, timeout=200)
     os.close(writer)
     page = os.read(reader, 1 << 20).decode()
     os.close(reader)

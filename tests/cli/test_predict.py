@@ -62,7 +62,7 @@ def test_the_page_contains_the_printed_predictions(
     assert [{**one["prediction"], "row": n, "line": n + 1} for n, one in enumerate(payload["predictions"])] == (
         predictions[:50]
     )
-    assert payload["notes"] == ["The first 50 of 53 examples are shown."]
+    assert len(payload["notes"]) == 1 and "50 of 53" in payload["notes"][0]
     assert payload["model"]["task"] == "classify"
     assert payload["cli"] == "regard predict --page page.html --evidence model texts.txt"
     assert all(one["evidence"] for one in payload["predictions"])
@@ -164,7 +164,7 @@ def test_a_finished_output_is_not_repeated(call: Call, tmp_path: Path, capsys: C
 
 # Prints a line when it has written a shard, so that the test can send a signal while it works.
 TELLING = """
-import sys
+import sys, time
 from regard.cli.app import run
 from regard.inference.bulk.shards import ShardFolder
 
@@ -173,6 +173,8 @@ finish = ShardFolder.finish
 def telling(self, number):
     finish(self, number)
     print(number, flush=True)
+    if number == 40:  # however late the signal comes, the job has not ended
+        time.sleep(200)
 
 ShardFolder.finish = telling
 sys.exit(run(sys.argv[1:]))
@@ -201,12 +203,12 @@ def test_an_interrupted_run_continues(
     for shard in range(4):
         assert process.stdout.readline() == f"{shard}\n"
     process.send_signal(number)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=200)
     assert process.returncode == code
     assert error.endswith(message)
     assert not (tmp_path / "out.csv").exists()
     finished = len(list((tmp_path / "out.csv.partial").glob("[0-9]*.npz")))
-    assert 4 <= finished < 60
+    assert 4 <= finished <= 41
     assert call("model", "in.txt", "--output", "out.csv", "--shard-size", "10", "--json") == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["resumed"] == 10 * finished

@@ -19,7 +19,7 @@ from regard.data.corpus import CorpusProgress
 from regard.errors import InputError
 from regard.files.durable_folder import FolderRecord
 from regard.training import speed
-from tests.training.recipes.pretraining.runs import command, ignore_preparation, settings, story
+from tests.training.recipes.pretraining.runs import command, ignore_preparation, settings, step_clock, story
 
 STORY = story()
 DOCUMENTS = STORY.split("\n\n")
@@ -62,7 +62,7 @@ def test_results_go_to_stdout_and_messages_to_stderr(capsys: Captured, monkeypat
     assert words.startswith("tokens: loss ") and words.endswith("%")
     assert pairs.startswith("next sentence: loss 0.")
     lines = error.splitlines()
-    assert lines[0] == "training a wordpiece vocabulary of at most 120 entries"
+    assert "wordpiece vocabulary" in lines[0] and "120 entries" in lines[0]
     assert lines[1].startswith("corpus: 120 documents, ")
     assert lines[3].startswith("plan: 12 steps of ") and "tokens/s (MFU 0." in lines[3]
     assert lines[4].startswith("      3,072 tokens, 0.")
@@ -115,12 +115,13 @@ def test_a_run_is_resumed_with_its_own_settings(capsys: Captured) -> None:
 
 def test_a_budget_overrides_the_settings_file(folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     ignore_preparation(monkeypatch)
+    step_clock(monkeypatch)
     given = [value for value in settings() if not value.startswith("schedule.")]
     (folder / "settings.toml").write_text("[schedule]\nmax_steps = 1000000\n")
     arguments = [part for value in given for part in ("--set", value)]
     base = ["pretrain", "bert", "-c", "story.txt", "-o", "run", "--config", "settings.toml", *arguments]
     assert run([*base, "--budget", "0.3s", "--json"], registers=verb_commands()) == 0
-    assert 0.3 <= json.loads(capsys.readouterr().out)["seconds"] < 5
+    assert 0.3 <= json.loads(capsys.readouterr().out)["seconds"] < 0.4
 
 
 WRONG: dict[str, tuple[dict[str, Any], list[str], str]] = {

@@ -30,7 +30,7 @@ def test_one_table_per_model(call: Call, tiny_bert_folder: Path, capsys: Capture
     out, error = capsys.readouterr()
     assert error == ""
     lines = out.splitlines()
-    assert lines[0] == "Cosine similarity of the vectors of 'film' in each pair of texts"
+    assert lines[0].startswith("Cosine") and "'film'" in lines[0]
     assert lines[2:5] == [f"{number:4}  {text}" for number, text in enumerate(TEXTS, 1)]
     at = lines.index("vectors.txt")
     assert lines[at + 1].split() == ["1", "and", "2", "1", "and", "3", "2", "and", "3"]

@@ -252,7 +252,7 @@ def _register(verb: str) -> Register:
     name = "corpus_build" if verb == "corpus" else verb.replace("-", "_")
     if name in DEFINED and name not in REGISTERS:
         return lambda app: register_verb(app, find(name))
-    return REGISTERS[{"tour": "lesson", "version": "app"}.get(verb, verb)]
+    return REGISTERS[{"tour": "lesson", "studio": "serve", "version": "app"}.get(verb, verb)]
 
 
 def call(verb: str, code: int, arguments: list[str]) -> int:

@@ -109,10 +109,10 @@ def test_archive_must_contain_one_text(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     for names, found in ((("b.txt", "c.txt"), r"2 texts \(b\.txt, c\.txt\)"), (("README",), r"0 texts \(none\)")):
         path.write_bytes(zipped(b"x\n", *names))
-        with pytest.raises(InputError, match=rf"a\.zip contains {found}, expected one; unpack it and name the file"):
+        with pytest.raises(InputError, match=rf"a\.zip contains {found}, expected one; unpack it"):
             lines(path)
     path.write_bytes(zipped(b"one\ncaf\xe9\n"))
-    with pytest.raises(InputError, match=r"a\.zip line 2: byte 4 of the line, 0xe9.*iconv -f LATIN1 -t UTF-8 FILE"):
+    with pytest.raises(InputError, match=r"a\.zip line 2: byte 4.*0xe9.*iconv -f LATIN1 -t UTF-8"):
         lines(path)
     locked = bytearray(zipped(b"one\n"))
     for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # the flag that marks a file as encrypted
@@ -138,7 +138,7 @@ def test_archive_from_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_error_for_invalid_bytes_has_file_line_byte_and_remedy(mark: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(mark + b"fine\ncaf\xe9 \n")
-    with pytest.raises(InputError, match=r"a\.txt line 2: byte 4 of the line, 0xe9, is not UTF-8.*iconv -f LATIN1"):
+    with pytest.raises(InputError, match=r"a\.txt line 2: byte 4.*0xe9.* not UTF-8.*iconv -f LATIN1"):
         lines(path)
     path.write_bytes(mark + b"caf\xe9\n")
     with pytest.raises(InputError, match=r"a\.txt line 1: byte 4 of the line, 0xe9"):
@@ -207,7 +207,7 @@ def test_a_classic_mac_file_gets_advice_that_fits(tmp_path: Path, content: bytes
     path = tmp_path / "mac.txt"
     path.write_bytes(content if encoding is None else content.decode("utf-8-sig").encode(encoding))
     with (
-        pytest.raises(InputError, match=r"mac.txt: .*carriage return.*tr '\\r' '\\n' < .*mac.txt > NEW"),
+        pytest.raises(InputError, match=r"mac.txt: .*carriage.*tr '\\r' '\\n' < .*mac.txt"),
         open_text(path, encoding) as opened,
     ):
         list(opened)

@@ -73,7 +73,7 @@ def test_encodings(encoding: str, write: Write) -> None:
 
 def test_a_wrong_encoding_names_the_option(write: Write) -> None:
     path = write("a.csv", "id,text\n1,caf\xe9\n".encode("latin-1"))
-    with pytest.raises(InputError, match=r"a\.csv line 2: byte 6 .*0xe9, is not UTF-8; .*--encoding latin-1"):
+    with pytest.raises(InputError, match=r"a\.csv line 2: byte 6 .*0xe9.* UTF-8; .*--encoding latin-1"):
         read(path)
     with pytest.raises(InputError, match="is not ASCII"):
         read(path, encoding="ascii")
@@ -114,7 +114,7 @@ def test_columns_by_name(write: Write) -> None:
     path = write("a.tsv", "label\tsentence\tnote\n1\tgood\tx\n\n0\tbad\ty\n")
     assert read(path) == [(2, "good"), (3, None), (4, "bad")]
     assert read(path, "note") == read(path, "2") == [(2, "x"), (3, None), (4, "y")]
-    with pytest.raises(InputError, match=r"a\.tsv: no column 'sentense'; did you mean 'sentence'.*0 to 2"):
+    with pytest.raises(InputError, match=r"a\.tsv: no column 'sentense'; .*'sentence'.*0 to 2"):
         read(path, "sentense")
     with pytest.raises(InputError, match="one column, that of the text; got sentence, label"):
         read(path, "sentence", "label")
@@ -162,9 +162,9 @@ def test_a_pair_by_the_names_of_the_verbs(write: Write) -> None:
 
 
 def test_ragged_rows_are_errors(write: Write) -> None:
-    with pytest.raises(InputError, match=r"a\.tsv line 2: expected column 1, but this row has 1 of 2 columns"):
+    with pytest.raises(InputError, match=r"a\.tsv line 2: expected column 1, .* 1 of 2 columns"):
         read(write("a.tsv", "a\tb\nc\n"), "1")
-    with pytest.raises(InputError, match=r"a\.csv line 3: expected 2 columns, but this row has 3; .*quote"):
+    with pytest.raises(InputError, match=r"line 3: expected 2 columns, .* has 3; .*quote"):
         read(write("a.csv", "id,text\n1,a\n2,b, c\n"))
 
 
@@ -274,7 +274,7 @@ def texts_of(rows: RowReader, missing: Any) -> list[str | None]:
 
 def test_missing_texts(write: Write) -> None:
     path = write("a.csv", MESSY)
-    with pytest.raises(InputError, match=r"a\.csv line 4 has no text \(review\); .*--missing keep .*--missing skip"):
+    with pytest.raises(InputError, match=r"a\.csv line 4 .*\(review\); .*--missing keep .*skip"):
         texts_of(open_rows(path), "error")
     rows = open_rows(path)
     assert texts_of(rows, "keep").count(None) == rows.num_missing == 3
@@ -315,7 +315,7 @@ def test_lists_series_and_arrays() -> None:
     pairs = [(1, ("a", "b")), (2, ("c", None)), (3, (None, None))]
     assert read([("a", "b"), ["c", None], None], num_texts=2) == pairs
     assert read(np.array([["a", "b"]]), num_texts=None) == pairs[:1]
-    with pytest.raises(InputError, match=r"text 1: expected a pair of texts \(premise and hypothesis\), got one text"):
+    with pytest.raises(InputError, match=r"text 1: .*pair.*\(premise and hypothesis\), got one"):
         list(open_rows(["a\tb"], num_texts=2, names=("premise", "hypothesis")))
     with pytest.raises(InputError, match=r"text 2: expected one text .*got 2 items"):
         read(["a", ("b", "c")])

@@ -94,7 +94,7 @@ def test_invalid_parts_are_rejected(parts: str) -> None:
 
 
 def test_too_few_examples_are_rejected() -> None:
-    with pytest.raises(InputError, match="5 examples, 1 of them different, cannot be split into 3 parts"):
+    with pytest.raises(InputError, match=r"5 examples, 1 of .*different, .*3 parts"):
         split_examples([TextExample("same")] * 5)
     with pytest.raises(InputError, match="of the split"):
         split_examples([TextExample(str(number), None, str(number)) for number in range(4)])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.batch import group_by_token_budget
-from regard.engine.batches import filler_lengths, packed_batches, to_device
+from regard.engine.batches import MIN_STEP, filler_lengths, packed_batches, to_device
 from regard.nn.masks import Packed
 from regard.text import TokenIds
 
@@ -49,7 +49,7 @@ def test_a_batch_on_a_cpu_has_a_common_size(lengths: list[int]) -> None:
     assert isinstance(batch.layout, Packed)
     assert batch.layout.lengths[: len(lengths)] == tuple(lengths)
     assert sum(batch.layout.lengths) == len(batch.ids) == len(batch.layout.position_ids)
-    assert len(batch.ids) % 8 == 0
+    assert len(batch.ids) % MIN_STEP == 0
     assert len(batch.ids) <= 1.25 * sum(lengths) + 8
     assert max(batch.layout.lengths) == max(lengths)
     assert batch.ids[: sum(lengths)].tolist() == tokens.ids.tolist()
@@ -61,5 +61,5 @@ def test_fillers(count: int, longest: int) -> None:
     lengths = filler_lengths(count, longest)
     assert all(0 < length <= longest for length in lengths)
     total = count + sum(lengths)
-    assert total % 8 == 0
+    assert total % MIN_STEP == 0
     assert bin(total).count("1") <= 4 or total < 128  # few sizes: eight for each power of two

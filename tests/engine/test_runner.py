@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.data.prefetch import prefetch, prefetch_map
-from regard.engine.batches import responsive_threads, run_batches
+from regard.engine.batches import DEPTH, responsive_threads, run_batches
 from regard.engine.graphs import GraphedForward
 from regard.text import TokenIds
 
@@ -19,20 +19,27 @@ CPU = torch.device("cpu")
 
 
 def test_results_in_order() -> None:
-    modes: list[bool] = []
+    found, computed = [], []
+    for work in run_batches([torch.full((2,), number, dtype=torch.float16) for number in range(3)], CPU):
+        if work.result is None:
+            computed.append(work.batch.tolist())
+            work.result = 2 * work.batch
+            continue
+        assert work.result.dtype == torch.float32
+        found.append(work.result.tolist())
+    assert computed == [[0, 0], [1, 1], [2, 2]]
+    assert found == [[0, 0], [2, 2], [4, 4]]
 
-    def double(x: Tensor) -> Tensor:
-        modes.append(torch.is_inference_mode_enabled())
-        return 2 * x
 
-    batches = [(name, torch.full((2,), number, dtype=torch.float16)) for number, name in enumerate("abc")]
-    found = {}
-    for key, result in run_batches(batches, double, CPU):
-        assert not torch.is_inference_mode_enabled()  # the caller is not in it
-        assert result.dtype == torch.float32
-        found[key] = result.tolist()
-    assert found == {"a": [0, 0], "b": [2, 2], "c": [4, 4]}
-    assert all(modes)
+def test_a_gpu_gets_later_batches_before_a_result_is_awaited() -> None:
+    """Batches are handed out for computation and for their result; tensors on the CPU stand for those of a GPU."""
+    steps = []
+    for work in run_batches(range(DEPTH + 2), torch.device("cuda")):
+        steps.append((work.batch, work.result is not None))
+        work.result = torch.zeros(1)
+    begun = [(number, False) for number in range(DEPTH + 1)]
+    assert steps[: DEPTH + 4] == [*begun, (0, True), (DEPTH + 1, False), (1, True)]
+    assert steps[DEPTH + 4 :] == [(number, True) for number in range(2, DEPTH + 2)]
 
 
 def test_map_keeps_the_order_and_raises_in_place() -> None:

@@ -82,9 +82,7 @@ def test_full_disk_is_reported_and_the_old_file_is_preserved(tmp_path: Path) -> 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(
-            RegardError, match=r"/a: cannot be written: the file is larger .* unchanged\. Free some space"
-        ):
+        with pytest.raises(RegardError, match=r"/a: cannot be written: .*larger .* unchanged\. Free"):
             atomic_write(tmp_path / "a", bytes(5000))
         with pytest.raises(RegardError, match="cannot be written"), replace_folder(tmp_path / "f") as staging:
             (staging / "b").write_bytes(bytes(5000))

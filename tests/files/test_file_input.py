@@ -98,7 +98,7 @@ def test_only_regular_files_are_read(kind: str, make_special_file: Callable[[str
 def test_standard_input_is_accepted(name: str) -> None:
     program = "import sys\nfrom regard.data.files import open_text\nwith open_text(sys.argv[1]) as f: print(list(f))"
     found = subprocess.run(
-        [sys.executable, "-c", program, name], input="one\ntwo\n", capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program, name], input="one\ntwo\n", capture_output=True, text=True, timeout=200
     )
     assert found.stdout == "['one', 'two']\n", found.stderr
 

@@ -95,7 +95,7 @@ def test_without_a_begin_token_the_first_is_not_scored(tmp_path: Path) -> None:
     assert (found.tokens, found.text_tokens) == (count - 1, count)
     assert found.nll == pytest.approx(loss * (count - 1), rel=1e-5)
     assert found.bits_per_byte == pytest.approx(loss * count / 12 / math.log(2), rel=1e-5)
-    with pytest.raises(InputError, match="the text has 1 tokens, and the tokenizer puts none before it"):
+    with pytest.raises(InputError, match=r"text has 1 tokens, .*tokenizer puts none"):
         measure_perplexity(model, tokenizer, "x")
 
 

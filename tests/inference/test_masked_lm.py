@@ -273,12 +273,12 @@ def test_unsupported_models_are_refused(bert: Loaded, gpt: Loaded, roberta: Load
         BertConfig(vocab_size=200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),
         output_heads=["pooler"],
     )
-    with pytest.raises(InputError, match=r"this bert model has none: it was tuned for a task, .*; take the pretrained"):
+    with pytest.raises(InputError, match=r"bert model .*tuned for a task, .*; take the pretrained"):
         fill_blanks(bare, tokenizer, TEXT)
-    with pytest.raises(InputError, match="needs a masked-word head, and this gpt2 model has none; take a BERT"):
+    with pytest.raises(InputError, match=r"masked-word head, .*gpt2 model .*none; take a BERT"):
         fill_blanks(*gpt, TEXT)
     image = Vit(VitConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16))
     with pytest.raises(InputError, match="this vit model has no tokenizer"):
         fill_blanks(image, None, TEXT)
-    with pytest.raises(InputError, match="needs a mask token, and this bert model's tokenizer has none"):
+    with pytest.raises(InputError, match=r"needs a mask token, .*bert model's tokenizer"):
         fill_blanks(bert[0], gpt[1], TEXT)

@@ -59,7 +59,7 @@ def test_a_text_that_cannot_be_continued(elmo: Elmo, tokenizer: Tokenizer) -> No
     with pytest.raises(InputError, match="has no tokens; expected a word"):
         predict_next_token(elmo, tokenizer, TEXT, targets=[" "])
     without = Elmo(elmo.config, output_heads=())
-    with pytest.raises(InputError, match="needs a language model with its output layer, and this is an ELMo"):
+    with pytest.raises(InputError, match=r"a language model with its output layer, .*ELMo"):
         predict_next_token(without, tokenizer, TEXT)
 
 

@@ -131,7 +131,7 @@ def test_models_without_a_residual_sum_are_refused(tokenizer: Tokenizer) -> None
     with pytest.raises(InputError, match="needs a pre-norm model"):
         attribute_logit(LoadedModel("", OpenAIGpt(OpenAIGptConfig(**SHAPE)), tokenizer), "the film")
     bert, words = regard.load("regard-bert")
-    with pytest.raises(InputError, match="logit attribution needs a model that predicts the next token"):
+    with pytest.raises(InputError, match=r"logit attribution needs .*predicts the next token"):
         attribute_logit(LoadedModel("", bert, words), "the film")
 
 

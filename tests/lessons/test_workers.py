@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from regard.errors import InputError, RegardError
-from regard.lessons import workers
 from regard.lessons.reverse import ReverseEpoch
 from regard.lessons.reverse_comparison import ReverseConfig, ReverseRun, ReverseTask, plan_tasks
 from regard.lessons.workers import train_all
@@ -76,17 +75,17 @@ def test_an_error_during_training_ends_all_processes(processes: list[WorkerProce
 def test_ctrl_c_while_a_process_starts_is_not_lost(
     when: str, default_sigint: None, processes: list[WorkerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = workers._start_process
+    plain = WorkerProcess.__init__
 
-    def start(task: ReverseTask) -> WorkerProcess:
-        if when == "before":
+    def start(worker: WorkerProcess, *arguments: Any, **named: Any) -> None:
+        first = not processes
+        if first and when == "before":
             signal.raise_signal(signal.SIGINT)
-        worker = plain(task)
-        if when == "after":
+        plain(worker, *arguments, **named)
+        if first and when == "after":
             signal.raise_signal(signal.SIGINT)
-        return worker
 
-    monkeypatch.setattr(workers, "_start_process", start)
+    monkeypatch.setattr(WorkerProcess, "__init__", start)
     tasks = [ReverseTask("none", "luong", replace(SMALL, epochs=10**6))] * 2
     with pytest.raises(KeyboardInterrupt):
         train_all(tasks, jobs=2, on_epoch=lambda task, epoch: pytest.fail("it went on"), on_run=ignore)
@@ -100,14 +99,13 @@ def test_an_error_in_a_process_is_raised_in_the_parent() -> None:
 
 
 def test_a_process_that_dies_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = workers._start_process
+    plain = WorkerProcess.__init__
 
-    def killed(task: ReverseTask) -> WorkerProcess:
-        worker = plain(task)
+    def killed(worker: WorkerProcess, *arguments: Any, **named: Any) -> None:
+        plain(worker, *arguments, **named)
         worker.process.kill()
-        return worker
 
-    monkeypatch.setattr(workers, "_start_process", killed)
+    monkeypatch.setattr(WorkerProcess, "__init__", killed)
     with pytest.raises(RegardError, match=r"ended unexpectedly \(SIGKILL\)"):
         train_all([ReverseTask("none", "luong", SMALL)] * 2, jobs=2, on_epoch=ignore, on_run=ignore)
 

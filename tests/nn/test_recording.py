@@ -246,11 +246,11 @@ def test_errors_list_the_available_records(device: torch.device, sample: Maker) 
         with pytest.raises(KeyError, match="no hidden states of any part on the tape; it has nothing"):
             tape.hidden()
         s.model(*s.padded)
-    with pytest.raises(KeyError, match=r"several parts, name one with part=.*'decoder', 'self'.*'encoder', 'self'"):
+    with pytest.raises(KeyError, match=r"part=.*'decoder', 'self'.*'encoder', 'self'"):
         tape.attention("self")
-    with pytest.raises(KeyError, match=r"no crosss attention of any part on the tape; it has .*'decoder', 'cross'"):
+    with pytest.raises(KeyError, match=r"no crosss attention .*; it has .*'decoder', 'cross'"):
         tape.attention("crosss")
-    with pytest.raises(KeyError, match=r"no cross attention of encoder on the tape; it has .*'decoder', 'cross'"):
+    with pytest.raises(KeyError, match=r"no cross attention of encoder .*'decoder', 'cross'"):
         tape.queries("cross", "encoder")
-    with pytest.raises(KeyError, match=r"no hidden states of embeddings on the tape; it has \['encoder', 'decoder'\]"):
+    with pytest.raises(KeyError, match=r"hidden states of embeddings .* has \['encoder', 'decoder'\]"):
         tape.hidden("embeddings")

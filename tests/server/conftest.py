@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from regard.server import app as application
+from regard.server.http.access import ApiKeys
 from regard.server.models.registry import ModelRegistry
 from regard.server.run import HOST, create_server, listen
 from regard.server.studio.routes import Studio
@@ -30,7 +31,17 @@ if TYPE_CHECKING:
 AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
 
-def create_app(studio: Studio | ModelRegistry, **options: Any) -> Starlette:
+@pytest.fixture(scope="session", params=["serve", "studio"])
+def door(request: pytest.FixtureRequest) -> str:
+    """The command whose server a test asks: what is promised for one holds for the other."""
+    return str(request.param)
+
+
+def create_app(studio: Studio | ModelRegistry, *, door: str = "studio", **options: Any) -> Starlette:
+    """An application that needs TOKEN: a studio's, or that of `regard serve` with a file of keys."""
+    if door == "serve":
+        assert isinstance(studio, ModelRegistry)
+        return application.create_app(studio, keys=ApiKeys([TOKEN]), **options)
     studio = Studio(studio) if isinstance(studio, ModelRegistry) else studio
     return application.create_app(studio.models, studio=studio, token=TOKEN, **options)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar
@@ -82,19 +83,22 @@ class LocalProcess(ModelProcess):
 
 
 def local_registry(
-    names: Sequence[str], *, load: Callable[[str], Any] = load_model, run_verb: Any = None
+    names: Sequence[str], *, door: str = "studio", load: Callable[[str], Any] = load_model, run_verb: Any = None
 ) -> ModelRegistry:
-    """The models of a studio, as they are some time after its start: the first one is loaded, and of the others it is
+    """The models of a server, as they are some time after its start: the first one is loaded, and of the others it is
     known what they can do. `load` and `run_verb` replace the library's functions."""
-    registry = ModelRegistry(names, LOCAL, create=partial(LocalProcess, load=load, run_verb=run_verb))
+    options = replace(LOCAL, local=door == "studio")
+    registry = ModelRegistry(names, options, create=partial(LocalProcess, load=load, run_verb=run_verb))
     run_coroutine(registry.prepare())
     return registry
 
 
-def stub_registry(run_verb: Any) -> ModelRegistry:
+def stub_registry(run_verb: Any, *, door: str = "studio") -> ModelRegistry:
     """Models that compute nothing and run already, for verbs that tests define."""
     names = ["regard-bert", "regard-gpt"]
-    registry = local_registry(names, load=lambda name: LoadedModel(name, nn.Linear(1, 1), None), run_verb=run_verb)
+    registry = local_registry(
+        names, door=door, load=lambda name: LoadedModel(name, nn.Linear(1, 1), None), run_verb=run_verb
+    )
     for name in names:
         run_coroutine(registry.process(name, "verbs"))
     return registry

@@ -1,10 +1,11 @@
-"""The studio's responses to valid and invalid HTTP requests."""
+"""A server's responses to valid and invalid HTTP requests."""
 
 from __future__ import annotations
 
 import base64
 import http.client
 import json
+import re
 import shutil
 import threading
 from collections.abc import Callable
@@ -19,12 +20,13 @@ from starlette.applications import Starlette
 
 import regard
 from regard.server.app import PAGE_LIMITS
+from regard.server.http.endpoint import Limits
 from tests.server.conftest import BEARER, create_app
 from tests.server.local import local_registry, run_verb_stub, stub_registry
 
 BERT = ["text-encoder", "masked-lm", "next-sentence", "fine-tuning", "pooling", "segments"]
 MAX_CHARACTERS = 20_000
-MAX_BODY_BYTES = PAGE_LIMITS.max_body_bytes
+MAX_BODY_BYTES = {"studio": PAGE_LIMITS.max_body_bytes, "serve": Limits().max_body_bytes}
 
 
 def send_request(
@@ -44,10 +46,29 @@ def send_request(
     )
 
 
+def error_of(answer: Any) -> str:
+    """The message of an error, of which clients of OpenAI's protocol expect another form."""
+    error = answer["error"]
+    return str(error if isinstance(error, str) else error["message"])
+
+
 @pytest.fixture(scope="session")
 def tiny(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> str:
     registry = local_registry([str(tiny_bert_folder)])
     return run_app(create_app(registry))
+
+
+@pytest.fixture(scope="session")
+def served(tiny_bert_folder: Path, run_app: Callable[[Starlette], str], door: str) -> str:
+    """The address of a server with one model, of either door."""
+    name = str(tiny_bert_folder) if door == "studio" else f"tiny={tiny_bert_folder}"
+    return run_app(create_app(local_registry([name], door=door), door=door))
+
+
+@pytest.fixture(scope="session")
+def name(door: str, tiny_bert_folder: Path) -> str:
+    """What `served` calls its model."""
+    return str(tiny_bert_folder) if door == "studio" else "tiny"
 
 
 @pytest.fixture(scope="session")
@@ -101,23 +122,23 @@ def test_attention_is_that_of_the_model(tiny: str, model: str) -> None:
         ({"text": " \n\t "}, "text is empty"),
         ({}, "text is empty"),
         ({"text": 3}, "text is 3; expected a text"),
-        ({"text": "a" * 100_000}, f"has 100,000 characters; the studio takes at most {MAX_CHARACTERS:,}"),
+        ({"text": "a" * 100_000}, f"has 100,000 characters; {{server}} takes at most {MAX_CHARACTERS:,}"),
         ({"text": "a", "text_b": "b" * (MAX_CHARACTERS + 1)}, f"at most {MAX_CHARACTERS:,}"),
-        ({"text": "a", "model": "elsewhere"}, "the studio has no model 'elsewhere'"),
+        ({"text": "a", "model": "elsewhere"}, "{server} has no model 'elsewhere'"),
     ],
 )
 def test_unusable_requests_get_an_error_message(
-    tiny: str, model: str, arguments: dict[str, object], message: str
+    served: str, door: str, name: str, arguments: dict[str, object], message: str
 ) -> None:
-    status, answer, _ = send_request(tiny, "/v1/look/view", {"model": model, **arguments})
-    assert status == 422 and list(answer) == ["error"]
-    assert message in answer["error"]
+    status, answer, _ = send_request(served, "/v1/look/view", {"model": name, **arguments})
+    assert status == (404 if door == "serve" and "model" in arguments else 422)
+    assert message.format(server="the studio" if door == "studio" else "the server") in error_of(answer)
 
 
 @pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "<script>alert(1)</script>", "\ud800 half", "a\0b", "ﷺ" * 50])
-def test_any_text_gets_a_response(tiny: str, model: str, text: str) -> None:
-    raw = json.dumps({"model": model, "text": text}).encode()
-    status, answer, _ = send_request(tiny, "/v1/look/view", raw=raw)
+def test_any_text_gets_a_response(served: str, name: str, text: str) -> None:
+    raw = json.dumps({"model": name, "text": text}).encode()
+    status, answer, _ = send_request(served, "/v1/look/view", raw=raw)
     assert status == 200 and answer["texts"] == [text]
 
 
@@ -128,26 +149,30 @@ def test_any_text_gets_a_response(tiny: str, model: str, text: str) -> None:
         (b"\xff\xfe", 422, "the body is not JSON"),
         (b"[" * 100_000, 422, "the body is not JSON"),
         (b"[]", 422, "must be a JSON object, got list"),
-        (b'"' + b"a" * (MAX_BODY_BYTES + 1) + b'"', 413, f"at most {MAX_BODY_BYTES:,} bytes"),
+        (b"", 413, "at most {limit} bytes"),  # one that is too long
     ],
 )
-def test_a_malformed_body_is_rejected(tiny: str, raw: bytes, expected: int, message: str) -> None:
-    status, answer, _ = send_request(tiny, "/v1/look/view", raw=raw)
-    assert status == expected and message in answer["error"]
-    assert send_request(tiny, "/api/models")[0] == 200
+def test_a_malformed_body_is_rejected(served: str, door: str, raw: bytes, expected: int, message: str) -> None:
+    limit = MAX_BODY_BYTES[door]
+    raw = raw or b'"' + b"a" * (limit + 1) + b'"'
+    status, answer, _ = send_request(served, "/v1/look/view", raw=raw)
+    assert status == expected and message.format(limit=f"{limit:,}") in answer["error"]
+    assert send_request(served, "/v1/models")[0] == 200
 
 
-def test_other_host_names_of_this_machine_are_rejected(tiny: str, model: str) -> None:
-    for path in ("/", "/api/models"):
-        assert send_request(tiny, path, headers={"Host": "evil.example"})[0] == 400
-    assert send_request(tiny, "/api/models", headers={"Host": "localhost:8080"})[0] == 200
+def test_other_host_names_of_this_machine_are_rejected(served: str) -> None:
+    for path in ("/", "/v1/models", "/metrics", "/health"):
+        assert send_request(served, path, headers={"Host": "evil.example"})[0] == 400
+    assert send_request(served, "/v1/models", headers={"Host": "localhost:8080"})[0] == 200
 
 
-def test_a_cross_origin_form_is_rejected(tiny: str, model: str) -> None:
-    raw = json.dumps({"model": model, "text": "a"}).encode()
-    status, answer, _ = send_request(tiny, "/v1/look/view", raw=raw, headers={"Content-Type": "text/plain"})
+def test_a_cross_origin_form_is_rejected(served: str, name: str) -> None:
+    raw = json.dumps({"model": name, "text": "a"}).encode()
+    status, answer, _ = send_request(served, "/v1/look/view", raw=raw, headers={"Content-Type": "text/plain"})
     assert status == 415 and "Content-Type: application/json" in answer["error"]
-    assert send_request(tiny, "/v1/look/view", headers={"Origin": "http://evil.example"})[0] == 405
+    assert send_request(served, "/v1/look/view", headers={"Origin": "http://evil.example"})[0] == 405
+    headers = send_request(served, "/v1/models", headers={"Origin": "http://evil.example"})[2]
+    assert not any(name.lower().startswith("access-control") for name in headers)
 
 
 @pytest.mark.parametrize(
@@ -158,13 +183,13 @@ def test_a_cross_origin_form_is_rejected(tiny: str, model: str) -> None:
         ("translate", {"source": "a", "num_beams": 11}),
     ],
 )
-def test_the_work_of_a_request_is_limited(tiny: str, model: str, verb: str, arguments: dict[str, object]) -> None:
-    status, answer, _ = send_request(tiny, f"/v1/{verb}", {"model": model, **arguments})
-    assert status == 422 and "the studio takes at most" in answer["error"]
+def test_the_work_of_a_request_is_limited(served: str, name: str, verb: str, arguments: dict[str, object]) -> None:
+    status, answer, _ = send_request(served, f"/v1/{verb}", {"model": name, **arguments})
+    assert status == 422 and re.search("the (studio|server) takes at most", answer["error"])
 
 
-def test_an_unknown_verb_gets_a_suggestion(tiny: str) -> None:
-    status, answer, _ = send_request(tiny, "/v1/lok/view", {})
+def test_an_unknown_verb_gets_a_suggestion(served: str) -> None:
+    status, answer, _ = send_request(served, "/v1/lok/view", {})
     assert status == 404 and "did you mean 'look'" in answer["error"]["message"]  # the form of OpenAI
 
 
@@ -178,24 +203,28 @@ def test_a_view_is_exported_as_one_file(tiny: str, model: str, page_built: None)
     assert payload["texts"] == ["</script><b>day"]
 
 
-def test_an_internal_error_gets_a_response_and_the_server_continues(run_app: Callable[[Starlette], str]) -> None:
+def test_an_internal_error_gets_a_response_and_the_server_continues(
+    run_app: Callable[[Starlette], str], door: str
+) -> None:
     def broken(studio: object, arguments: object) -> dict[str, object]:
         raise ZeroDivisionError("of course")
 
-    address = run_app(create_app(stub_registry(run_verb_stub(fill=broken))))
-    assert send_request(address, "/v1/fill", {})[:2] == (
+    address = run_app(create_app(stub_registry(run_verb_stub(fill=broken), door=door), door=door))
+    status, answer, _ = send_request(address, "/v1/fill", {})
+    # Who runs a studio reads its errors; a client of `regard serve` is not told what a text of it may be part of.
+    assert (status, answer) == (
         500,
-        {"error": "internal error: ZeroDivisionError: of course"},
+        {"error": "internal error: ZeroDivisionError" + (": of course" if door == "studio" else "")},
     )
-    assert send_request(address, "/api/models")[0] == 200
+    assert send_request(address, "/v1/models")[0] == 200
 
 
-def test_two_concurrent_tabs_get_their_own_results(tiny: str, model: str) -> None:
+def test_two_concurrent_tabs_get_their_own_results(served: str, name: str) -> None:
     texts = [f"{'the ' * count}day" for count in range(1, 9)]
     answers: dict[str, Any] = {}
 
     def tab(text: str) -> None:
-        answers[text] = send_request(tiny, "/v1/look/view", {"model": model, "text": text})
+        answers[text] = send_request(served, "/v1/look/view", {"model": name, "text": text})
 
     threads = [threading.Thread(target=tab, args=(text,)) for text in texts]
     for thread in threads:

@@ -72,14 +72,14 @@ def test_a_piece_without_a_kind_has_the_model_to_itself() -> None:
     lane.join(0.05)
     assert not taken  # the batch is not finished
     queue.finish()
-    lane.join(5)
+    lane.join(60)
     assert taken == [[2]]
     other = threading.Thread(target=lambda: taken.append(numbers(queue, 100, 0)), daemon=True)
     other.start()
     other.join(0.05)
     assert len(taken) == 1
     queue.finish()
-    other.join(5)
+    other.join(60)
     assert taken == [[2], [3]]
 
 
@@ -117,5 +117,5 @@ def test_every_piece_is_taken_once_by_lanes_at_the_same_time(lanes: int) -> None
         queue.put(piece(start + shift, str(start % 7), kinds[start % 3]) for shift in range(3))
     queue.close()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert sorted(taken) == list(range(300))

@@ -62,23 +62,24 @@ def message(body: bytes) -> str:
     return str(json.loads(body)["error"])
 
 
-@pytest.fixture(scope="module", params=["serve", "studio"])
-def door(
-    request: pytest.FixtureRequest, tiny_bert_folder: Path, page_built: None
-) -> Iterator[tuple[ServerProcess, str]]:
+def model_of(door: str, folder: Path) -> tuple[str, str]:
+    """A model as it is given to a server, and what this one then calls it."""
+    return (str(folder), str(folder)) if door == "studio" else (f"tiny={folder}", "tiny")
+
+
+@pytest.fixture(scope="module")
+def opened(door: Any, tiny_bert_folder: Path, page_built: None) -> Iterator[tuple[ServerProcess, str]]:
     """A server for programs, and a studio, each with the name of its model."""
-    studio = request.param == "studio"
-    model = str(tiny_bert_folder) if studio else f"tiny={tiny_bert_folder}"
-    with start_server([model], door=request.param) as started:
-        name = model if studio else "tiny"
+    model, name = model_of(door, tiny_bert_folder)
+    with start_server([model], door=door) as started:
         assert started.ask("/v1/fill", {**FILL, "model": name})[0] == 200  # starts the process for verbs
         assert started.ask("/embed", {"inputs": TEXTS})[0] == 200
         yield started, name
 
 
-def test_embed_is_answered_while_a_verb_is_held(door: tuple[ServerProcess, str]) -> None:
+def test_embed_is_answered_while_a_verb_is_held(opened: tuple[ServerProcess, str]) -> None:
     """The process that computes the verb is stopped until another client has its vectors."""
-    server, name = door
+    server, name = opened
     before = set(descendants(server.process.pid))
     (verbs,) = [pid for pid in before if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(b" verbs\0")]
     assert len(before) == 2
@@ -94,8 +95,45 @@ def test_embed_is_answered_while_a_verb_is_held(door: tuple[ServerProcess, str])
     assert set(descendants(server.process.pid)) == before
 
 
-def test_a_killed_process_is_restarted_and_its_requests_get_503(door: tuple[ServerProcess, str]) -> None:
-    server, _ = door
+def test_longer_lists_than_a_door_takes_are_refused(opened: tuple[ServerProcess, str], door: str) -> None:
+    server, name = opened
+    count = 20_001 if door == "studio" else 2049
+    for path, field in (("embed", "source"), ("perplexity", "source"), ("predict", "source"), ("search", "query")):
+        arguments = {"source": TEXTS, field: ["a"] * count, "model": name}
+        status, _, body = server.ask(f"/v1/{path}", arguments)
+        assert status == 422 and f"{count:,} items" in message(body) and f"at most {count - 1:,}" in message(body)
+    status, _, body = server.ask("/embed", {"inputs": ["a"] * 2049})
+    assert status == 422 and "2,048" in message(body)
+
+
+def test_no_request_writes_a_file_or_reads_another_model(
+    opened: tuple[ServerProcess, str], door: str, tmp_path: Path
+) -> None:
+    server, name = opened
+    (tmp_path / "secret.txt").write_text("zebras\n")
+    written = tmp_path / "written.npy"
+    assert b"zebras" not in server.ask("/v1/tokenize", {"source": str(tmp_path / "secret.txt"), "model": name})[2]
+    assert server.ask("/v1/embed", {"source": TEXTS, "model": name, "output": str(written)})[0] == 422
+    assert not written.exists()
+    for other in (str(tmp_path), "/etc", "owner/model", "../tiny"):
+        for path, arguments in (("/v1/fill", FILL), ("/embed", {"inputs": TEXTS})):
+            status, _, body = server.ask(path, {**arguments, "model": other})
+            assert status == (422 if door == "studio" else 404) and f"has no model {other!r}" in message(body)
+    for verb in ("train", "pretrain", "export", "index", "doctor", "studio"):
+        assert server.ask(f"/v1/{verb}", {})[0] == 404
+
+
+def test_the_log_has_no_texts(opened: tuple[ServerProcess, str]) -> None:
+    server, name = opened
+    assert server.ask("/embed", {"inputs": "a sentence about zebras"})[0] == 200
+    assert server.ask("/v1/fill", {"text": "zebras are _", "model": name})[0] == 200
+    assert server.ask("/embed", {"inputs": ["zebras"] * 5000})[0] == 422
+    assert server.ask("/v1/fill", {"text": "zebras", "model": name, "top": "zebras"})[0] == 422
+    assert "zebra" not in server.log.read_text()
+
+
+def test_a_killed_process_is_restarted_and_its_requests_get_503(opened: tuple[ServerProcess, str]) -> None:
+    server, _ = opened
     for pid in descendants(server.process.pid):
         os.kill(pid, signal.SIGKILL)
     statuses = []
@@ -149,6 +187,29 @@ def test_more_than_the_limits_is_refused_before_it_is_computed(
     assert status == 422 and "at most" in message(body)
 
 
+def test_what_is_asked_is_answered_after_sigterm(tiny_bert_folder: Path, page_built: None, door: Any) -> None:
+    """Also what the model has not begun with: its process stands still until the server was told to end."""
+    model, name = model_of(door, tiny_bert_folder)
+    count = 16 if door == "studio" else 24  # a studio answers so many requests of one client at a time
+    with start_server([model], door=door) as server, ThreadPoolExecutor(count) as pool:
+        assert server.ask("/embed", {"inputs": TEXTS})[0] == 200
+        processes = descendants(server.process.pid)
+        for pid in processes:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            asked = [pool.submit(server.ask, "/embed", {"inputs": TEXTS, "model": name}) for _ in range(count)]
+            while server.metrics()["te_request_count"] <= count:
+                pass
+            server.process.send_signal(signal.SIGTERM)
+        finally:
+            for pid in processes:
+                os.kill(pid, signal.SIGCONT)
+        assert [one.result()[0] for one in asked] == [200] * count
+        assert server.process.wait(60) == 0
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in processes)
+        assert "Traceback" not in server.log.read_text()
+
+
 def test_maps_of_a_long_text_are_refused_before_they_are_written(
     tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,13 +232,14 @@ def test_verbs_have_the_batch_size_of_the_other_paths(tiny_bert_folder: Path) ->
 
 
 @pytest.mark.long
-def test_no_text_of_a_client_stays_on_disk(tiny_bert_folder: Path, tmp_path: Path) -> None:
+def test_no_text_of_a_client_stays_on_disk(tiny_bert_folder: Path, page_built: None, tmp_path: Path, door: Any) -> None:
     """Neither after a graceful stop nor, once another server starts, after SIGKILL."""
     env = environment(TMPDIR=str(tmp_path))
     foreign = tmp_path / "regard-server-of-somebody"
     foreign.mkdir()
     (tmp_path / "a file").write_text("not ours")
-    arguments = {"source": TEXTS, "model": "tiny"}
+    model, name = model_of(door, tiny_bert_folder)
+    arguments = {"source": TEXTS, "model": name}
 
     def ask(server: ServerProcess) -> None:
         for path, more in (("search", {"query": ["film"]}), ("duplicates", {}), ("cluster", {"num_clusters": 2})):
@@ -186,13 +248,16 @@ def test_no_text_of_a_client_stays_on_disk(tiny_bert_folder: Path, tmp_path: Pat
     def left() -> set[str]:
         return {entry.name for entry in tmp_path.iterdir()} - {"regard-server-of-somebody", "a file"}
 
-    with start_server([f"tiny={tiny_bert_folder}"], env=env) as killed:
+    with start_server([model], door=door, env=env) as killed:
         ask(killed)
         (folder,) = left()  # all of it in one folder
         killed.process.kill()
         killed.process.wait()
     assert left() == {folder}
-    with lock_folder(tmp_path / "regard-server-in-use"), start_server([f"tiny={tiny_bert_folder}"], env=env) as server:
+    with (
+        lock_folder(tmp_path / "regard-server-in-use"),
+        start_server([model], door=door, env=env) as server,
+    ):
         assert folder not in left() and "regard-server-in-use" in left()
         ask(server)
     assert left() == {"regard-server-in-use"} and foreign.is_dir()

@@ -115,7 +115,7 @@ def test_a_stuck_process_is_started_again(
         process = ModelProcess(
             "tiny",
             setup("tiny", str(tiny_bert_folder)),
-            stuck_seconds=1.0,
+            stuck_seconds=3.0,
             on_event=lambda event: events.append(str(event["event"])),
         )
         await process.start()

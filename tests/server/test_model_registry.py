@@ -46,13 +46,13 @@ def test_models_are_loaded_in_order_in_the_background() -> None:
     def load(name: str) -> Any:
         load_order.append(name)
         started.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return stub(name)
 
     async def run() -> None:
         registry = new_registry(["a", "b"], load)
         preparing = asyncio.ensure_future(registry.prepare())
-        await asyncio.to_thread(started.wait, 10)
+        await asyncio.to_thread(started.wait, 60)
         assert [one.state for one in registry.states()] == ["loading", "loading"]
         waiting = asyncio.ensure_future(registry.process("a", "verbs"))
         await asyncio.sleep(0.05)
@@ -77,10 +77,9 @@ def test_a_failed_load_reports_the_error_and_is_retried_on_request(tmp_path: Any
         return stub(name)
 
     registry = local_registry(["bad", "gone"], load=load_folder)
-    assert [(one.state, one.error) for one in registry.states()] == [
-        ("failed", "RuntimeError: out of luck"),
-        ("failed", "gone: no such folder"),
-    ]
+    bad, gone = registry.states()
+    assert bad.state == gone.state == "failed"
+    assert "RuntimeError" in bad.error and "out of luck" in bad.error and "no such folder" in gone.error
     with pytest.raises(InputError, match="gone could not be loaded: gone: no such folder"):
         load(registry, "gone")
     folder.mkdir()
@@ -117,7 +116,7 @@ def test_two_users_wait_for_each_other() -> None:
     def fill(host: object, arguments: Any) -> dict[str, object]:
         order.append(f"{arguments['name']} enters")
         entered.set()
-        leave.wait(10)
+        leave.wait(60)
         order.append(f"{arguments['name']} leaves")
         return {}
 
@@ -129,7 +128,7 @@ def test_two_users_wait_for_each_other() -> None:
             return asyncio.ensure_future(process.call(name, "verb", {**message, "paths": {}, "images": None}))
 
         first = use("first")
-        await asyncio.to_thread(entered.wait, 10)
+        await asyncio.to_thread(entered.wait, 60)
         second = use("second")
         await asyncio.sleep(0.05)
         leave.set()

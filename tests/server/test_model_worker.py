@@ -15,7 +15,7 @@ from regard.server.models.messages import Reply
 from regard.server.models.services import PreparedRequest
 from regard.server.models.worker import ModelWorker
 
-WAIT = 20.0
+WAIT = 60.0
 
 
 class Lengths:

@@ -142,7 +142,7 @@ def test_every_view_opens_on_a_result_above_the_fold(page: Page, requests: list[
             if name not in WITHOUT_MODEL:
                 faults.append((name, "no model suits it"))
             continue
-        finding = page.locator(".finding").text_content(timeout=5000) if page.locator(".finding").count() else ""
+        finding = page.locator(".finding").text_content() if page.locator(".finding").count() else ""
         if page.get_by_role("alert").count():
             faults.append((name, page.get_by_role("alert").first.inner_text()))
         if not 4 <= page.locator(".try a").count() <= 6:
@@ -155,7 +155,7 @@ def test_every_view_opens_on_a_result_above_the_fold(page: Page, requests: list[
             page.set_viewport_size({"width": width, "height": height})
             page.evaluate("scrollTo(0, 0)")
             try:
-                page.wait_for_function(ABOVE_THE_FOLD, arg=[PICTURE, VISIBLE, height], timeout=5000)
+                page.wait_for_function(ABOVE_THE_FOLD, arg=[PICTURE, VISIBLE, height])
             except TimeoutError:
                 faults.append((name, f"{page.evaluate(HIGHEST, PICTURE)} is not visible at {width} x {height}"))
         page.set_viewport_size({"width": 1280, "height": 720})

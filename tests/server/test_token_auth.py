@@ -1,4 +1,5 @@
-"""Access to the studio requires the token: over HTTP, and in a browser that opens the printed address."""
+"""Access to the studio requires the token, over HTTP and in a browser that opens the printed address; `regard serve`
+requires a key."""
 
 from __future__ import annotations
 
@@ -34,6 +35,24 @@ def send_request(address: str, method: str, path: str, **headers: str) -> tuple[
 def tiny(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> str:
     registry = local_registry([str(tiny_bert_folder)])
     return run_app(create_app(registry))
+
+
+@pytest.fixture(scope="module")
+def with_keys(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> str:
+    """`regard serve`, which wants a key."""
+    return run_app(create_app(local_registry([f"tiny={tiny_bert_folder}"], door="serve"), door="serve"))
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing", "/metrics", "/v1/models", "/openapi.json", "/v1/look", "/embed"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
+def test_requests_without_a_key_are_rejected(with_keys: str, method: str, path: str) -> None:
+    for headers in ({}, {"Authorization": "Bearer"}, {"Authorization": f"Bearer {TOKEN}x"}, {"Cookie": f"a={TOKEN}"}):
+        status, headers_received, text = send_request(with_keys, method, path, **headers)
+        assert status == 401 and headers_received["set-cookie"] is None, headers
+        assert TOKEN not in text and "tiny" not in text
+    assert send_request(with_keys, "GET", f"/v1/models?token={TOKEN}")[0] == 401
+    assert send_request(with_keys, "GET", "/v1/models", Authorization=f"Bearer {TOKEN}")[0] == 200
+    assert send_request(with_keys, "GET", "/health")[0] == 200  # of a supervisor, which has no key
 
 
 @pytest.mark.parametrize(

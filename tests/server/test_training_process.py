@@ -134,10 +134,8 @@ def test_a_process_that_is_killed_is_a_failure(slow: TrainRequest, monkeypatch: 
     trainings = TrainingJobs()
     trainings.start(slow, pytest.fail, upload=True).join(SOON)
     assert trainings.job is not None
-    assert (trainings.job.status().state, trainings.job.status().error) == (
-        "failed",
-        "the training process ended unexpectedly (exit code 1); there may be too little memory",
-    )
+    status = trainings.job.status()
+    assert status.state == "failed" and "exit code 1" in status.error and "memory" in status.error
     assert not slow.train.exists()
 
 

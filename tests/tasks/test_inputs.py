@@ -107,7 +107,7 @@ def test_a_row_without_tokens(rows_of: Makers, family: str) -> None:
 @pytest.mark.parametrize("limit", [-1, 0, 7])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_a_limit_too_small(rows_of: Makers, family: str, limit: int) -> None:
-    with pytest.raises(InputError, match=rf"sequences of {limit} tokens are too short for a task; use 8 or more"):
+    with pytest.raises(InputError, match=rf"{limit} tokens are too short .*use 8 or more"):
         rows_of(family, limit)
     assert rows_of(family, 8).max_length == 8
 

@@ -43,7 +43,7 @@ def test_max_length_of_invalid_type_is_rejected(tmp_path: Path, value: object) -
 def test_boolean_settings(tmp_path: Path) -> None:
     made = settings(tmp_path, yes=True, no=False, null=None, wrong="yes")
     assert [made.flag(key) for key in ("yes", "no", "null", "absent")] == [True, False, None, None]
-    with pytest.raises(InputError, match=r"tokenizer_config.json: wrong should be true or false, not 'yes'"):
+    with pytest.raises(InputError, match=r"tokenizer_config.json: wrong .*true or false, not 'yes'"):
         made.flag("wrong")
 
 

@@ -116,9 +116,7 @@ def test_all_damaged(tmp_path: Path) -> None:
     for step in (1, 2):
         (tmp_path / f"step-00000000{step}" / "state.json").write_bytes(b"{}")
     messages: list[str] = []
-    with pytest.raises(
-        RegardError, match=r"all of its 2 .* damaged: .*step-000000002/st.*; .*step-000000001/state\.json"
-    ):
+    with pytest.raises(RegardError, match=r"all .*2 .* damaged: .*-000000002/st.*; .*-000000001/state"):
         checkpoints.latest(on_damaged=messages.append)
     assert len(messages) == 2
     with pytest.raises(RegardError, match="all of its 2 checkpoints"):

@@ -171,7 +171,7 @@ def test_labels(name: str, make: Callable[[], Any], classifier: TextClassifier) 
 def test_missing_labels(missing: Any, tiny_bert_folder: Path) -> None:
     texts, labels = [*TEXTS, "film"], ["good", missing, "bad", "bad"]
     one = TextClassifier(str(tiny_bert_folder), epochs=1, device="cpu")
-    with pytest.raises(InputError, match=r"1 row without a label \(row 1\): .*TextClassifier\(missing='skip'\)"):
+    with pytest.raises(InputError, match=r"1 row .*label \(row 1\): .*Classifier\(missing='skip'\)"):
         one.fit(texts, labels)
 
 
@@ -179,9 +179,7 @@ def test_missing_rows_are_skipped_and_counted(tiny_bert_folder: Path) -> None:
     texts = pd.Series([*TEXTS, None, "film"])
     labels = pd.Series([1, NAN, 0, 1, 0])
     one = TextClassifier(str(tiny_bert_folder), epochs=1, device="cpu", missing="skip")
-    with pytest.warns(
-        UserWarning, match=r"2 of 5 rows are left out: 1 row without a text \(row 3\) and 1 row .*\(row 1\)"
-    ):
+    with pytest.warns(UserWarning, match=r"2 of 5 rows .*1 row .*text \(row 3\) .*1 row .*\(row 1\)"):
         one.fit(texts, labels)
     assert list(one.classes_) == [0.0, 1.0]
     with pytest.raises(InputError, match="text of row 3 is missing"):
@@ -194,9 +192,7 @@ def test_missing_rows_are_skipped_and_counted(tiny_bert_folder: Path) -> None:
 
 def test_labels_that_differ_only_in_case_or_spaces(tiny_bert_folder: Path) -> None:
     one = TextClassifier(str(tiny_bert_folder), epochs=1, device="cpu")
-    with pytest.warns(
-        UserWarning, match=r"'positive' \(2\), ' positive ' \(1\) and 'Positive' \(1\) differ only in case"
-    ):
+    with pytest.warns(UserWarning, match=r"'positive' \(2\), ' positive ' \(1\).*'Positive' \(1\)"):
         one.fit([*TEXTS, "film", "long"], ["positive", "positive", "Positive", " positive ", "negative"])
 
 

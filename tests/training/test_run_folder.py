@@ -65,7 +65,7 @@ def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path: Path) 
     assert run.work.is_dir()
     with pytest.raises(InputError, match="holds an unfinished run: continue it with --resume"):
         folder(tmp_path).open(resume=False)
-    with pytest.raises(InputError, match=r"other settings or data: .*training\.num_epochs was 4 and is 9"):
+    with pytest.raises(InputError, match=r"other settings .*training\.num_epochs was 4 and is 9"):
         folder(tmp_path, "training.num_epochs=9").open(resume=True)
     with pytest.raises(InputError, match="other settings or data: data"):
         folder(tmp_path, data=(1, 3)).open(resume=True)
@@ -139,9 +139,7 @@ def test_one_command_starts_resumes_and_reports(tmp_path: Path, resume: bool) ->
             raise KeyboardInterrupt
         finish(folder(path))
         assert folder(path).finished() == {"score": 3}
-        with pytest.raises(
-            InputError, match=r"no run to resume: it is finished, and .*training\.num_epochs was 4 and is 9"
-        ):
+        with pytest.raises(InputError, match=r"no run .*finished, .*training\.num_epochs was 4 and is 9"):
             folder(path, "training.num_epochs=9").open(resume=True)
         if path != tmp_path:
             shutil.rmtree(tmp_path / "missing")

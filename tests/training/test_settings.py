@@ -123,7 +123,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "h", "20 minutes", "-5s", "30m1h", "1 2s", "1h30", "1,5h", "٣s", "5 steps"])
 def test_invalid_durations_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="is not a duration; expected hours, minutes and seconds like 20min"):
+    with pytest.raises(InputError, match=r"is not a duration; .*like 20min"):
         parse_budget(text)
 
 

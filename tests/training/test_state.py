@@ -249,7 +249,7 @@ def assert_refused(
 ) -> None:
     """Assert an error with this message before anything is changed."""
     before = copy.deepcopy(dict(all_values(model, optimizers)))
-    with pytest.raises(InputError, match=rf"of another model or other optimizers: .*{message}.* Nothing was changed"):
+    with pytest.raises(InputError, match=rf"another model .*{message}.*Nothing was changed"):
         restore(model, optimizers, tensors, state)
     assert_same(dict(all_values(model, optimizers)), before)
 
@@ -290,7 +290,7 @@ def test_a_state_without_optimizers() -> None:
 
 def test_unsupported_optimizer_state() -> None:
     model = Model()
-    with pytest.raises(InputError, match=r"SGD trains a parameter of shape \(3,\) that is not in the model"):
+    with pytest.raises(InputError, match=r"SGD .*shape \(3,\) .*not in the model"):
         capture(model, [SGD(itertools.chain(model.parameters(), [nn.Parameter(torch.ones(3))]))])
     history = LBFGS(model.parameters())
     inputs = torch.randn(6, 8)
@@ -302,5 +302,5 @@ def test_unsupported_optimizer_state() -> None:
         return loss
 
     history.step(closure)
-    with pytest.raises(InputError, match=r"LBFGS keeps '\w+' of first\.weight as a list; expected a tensor"):
+    with pytest.raises(InputError, match=r"LBFGS .*first\.weight as a list; .*a tensor"):
         capture(model, [history])

@@ -168,9 +168,7 @@ def test_a_nan_loss_is_an_error() -> None:
     run.recipe.inputs = lambda part, device: (  # type: ignore[method-assign]
         batches({**part, "x": part["x"] * (float("nan") if next(count) == 4 else 1.0)}, device)
     )
-    with pytest.raises(
-        RegardError, match=r"diverged: at step 5 the loss is nan.*learning rate 0\.1.*Lower training\.learning_rate"
-    ):
+    with pytest.raises(RegardError, match=r"at step 5 .*nan.*0\.1.*Lower training\.learning_rate"):
         run.train()
 
 

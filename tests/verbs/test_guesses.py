@@ -116,7 +116,7 @@ reveal_type(regard.translate("m", "a").texts)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_results_are_typed(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     file = tmp_path / "typed.py"

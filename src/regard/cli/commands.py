@@ -24,7 +24,17 @@ from regard.errors import InputError
 from regard.escaping import escape_json
 from regard.events import Event, Progress, TextPiece
 from regard.files.file_input import line_limit, parse_size
-from regard.verbs.base import GENERAL_GROUP, Device, Verb, cli_of, flag_of, holds_texts, is_secondary, negative_flag
+from regard.verbs.base import (
+    GENERAL_GROUP,
+    CountingModels,
+    Device,
+    Verb,
+    cli_of,
+    flag_of,
+    holds_texts,
+    is_secondary,
+    negative_flag,
+)
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -188,8 +198,10 @@ def command(verb: Verb, fixed: Mapping[str, str] | None = None) -> Callable[...,
             target = None if output is None else open_target(stack, output, verb.formats, force=force)
             streamed: list[bool] = []
             on_text = None if as_json or target is not None else partial(_show_text, streamed)
-            events = verb.run(request, LocalModels(device), keep=on_text is None)
+            models = CountingModels(LocalModels(device))
+            events = verb.start(request, models, keep=on_text is None)
             result = render_events(events, on_text=on_text, heartbeat=not as_json)
+            result = render_events(verb.finish(request, models, result), heartbeat=False)
             if target is not None:
                 target.write_bytes(result._content(target.suffix.lower()))
         if result._quiet:

@@ -51,8 +51,12 @@ def serve(
             help="Requests held at once of one client, a key or else an address; 0: three quarters of all.",
         ),
     ] = 0,
-    max_body_bytes: Annotated[int, limit(metavar="N", min=1000, help="Largest body; larger ones are refused.")] = 4_000_000,
-    max_client_batch_size: Annotated[int, limit(metavar="N", min=1, help="Texts per request; more are refused.")] = 2048,
+    max_body_bytes: Annotated[
+        int, limit(metavar="N", min=1000, help="Largest body; larger ones are refused.")
+    ] = 4_000_000,
+    max_client_batch_size: Annotated[
+        int, limit(metavar="N", min=1, help="Texts per request; more are refused.")
+    ] = 2048,
     request_timeout: Annotated[
         float, limit(metavar="SECONDS", min=0.01, help="For an answer; slower ones become 504.")
     ] = 60.0,
@@ -66,7 +70,8 @@ def serve(
     ] = 0.0,
     body_timeout: Annotated[float, limit(metavar="SECONDS", min=0.1, help="For a body; slower ones get 408.")] = 5.0,
     auto_truncate: Annotated[
-        bool, limit(help="Cut texts that are too long for a model unless a request says otherwise; else they are refused.")
+        bool,
+        limit(help="Cut texts that are too long for a model unless a request says otherwise; else they are refused."),
     ] = False,
     accept_token_ids: Annotated[
         bool,

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -21,10 +22,9 @@ from regard.data.batch import Batch, Indices, group_by_token_budget
 from regard.nn.masks import Packed
 from regard.text import TokenIds
 
-MIN_STEP = 8  # tokens between sizes of batches on a CPU
+MIN_STEP = 4  # tokens between sizes of batches on a CPU
 DEPTH = 4  # batches on the device before the results of the first are awaited
 SWITCH_INTERVAL = 1e-5  # seconds: every tensor operation of the thread that feeds the GPU waits up to this long
-K = TypeVar("K")
 B = TypeVar("B")
 
 
@@ -64,20 +64,16 @@ def to_device(tokens: TokenIds, device: torch.device) -> Batch:
 
     On a CPU sequences of zeros may follow those of the batch.
     """
-    lengths: list[int] = []
-    if device.type == "cpu":
-        lengths = filler_lengths(int(tokens.lengths.sum()), int(tokens.lengths.max()))
-        tokens = tokens.extend(TokenIds.from_lists([[0] * length for length in lengths]))
-    tensor = torch.from_numpy(pack_arrays(tokens, int(tokens.lengths.sum()), len(tokens)))
+    fillers: list[int] = []
+    sizes, count = tokens.lengths.tolist(), len(tokens.ids)
+    longest = max(sizes)
+    if device.type == "cpu" and (fillers := filler_lengths(count, longest)):
+        tokens = tokens.extend(TokenIds.from_lists([[0] * length for length in fillers]))
+        sizes, count = sizes + fillers, len(tokens.ids)
+    tensor = torch.from_numpy(pack_arrays(tokens, count, len(tokens)))
     if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return split_arrays(
-        tensor.to(device, non_blocking=True),
-        int(tokens.lengths.sum()),
-        max_length=int(tokens.lengths.max()),
-        sizes=tuple(tokens.lengths.tolist()),
-        num_fillers=len(lengths),
-    )
+        tensor = tensor.pin_memory().to(device, non_blocking=True)
+    return split_arrays(tensor.to(device), count, max_length=longest, sizes=tuple(sizes), num_fillers=len(fillers))
 
 
 def pack_arrays(tokens: TokenIds, num_tokens: int, num_sequences: int) -> NDArray[np.int32]:
@@ -90,7 +86,10 @@ def pack_arrays(tokens: TokenIds, num_tokens: int, num_sequences: int) -> NDArra
     count = int(ends[-1])
     buffer = np.zeros(2 * num_tokens + num_sequences + 1, dtype=np.int32)
     buffer[:count] = tokens.ids
-    buffer[num_tokens : num_tokens + count] = np.arange(count) - np.repeat(ends - lengths, lengths)
+    positions = np.arange(count)
+    if len(lengths) > 1:
+        positions -= np.repeat(ends - lengths, lengths)
+    buffer[num_tokens : num_tokens + count] = positions
     starts = buffer[2 * num_tokens + 1 :]
     starts[: len(ends)], starts[len(ends) :] = ends, count
     return buffer
@@ -100,23 +99,31 @@ def split_arrays(
     buffer: Tensor, num_tokens: int, *, max_length: int, sizes: tuple[int, ...] | None, num_fillers: int = 0
 ) -> Batch:
     """The batch in a buffer that `pack_arrays` filled."""
-    ids, position_ids, starts = buffer[:num_tokens], buffer[num_tokens : 2 * num_tokens], buffer[2 * num_tokens :]
+    ids, position_ids, starts = buffer.split_with_sizes((num_tokens, num_tokens, len(buffer) - 2 * num_tokens))
     return Batch(ids, Packed(sizes, starts, position_ids, max_length, num_fillers))
 
 
-def run_batches(
-    batches: Iterable[tuple[K, B]], compute: Callable[[B], Tensor], device: torch.device
-) -> Iterator[tuple[K, Tensor]]:
-    """Yield the key of each batch with the result of `compute` in float32 on the CPU, in order.
+@dataclass(eq=False)
+class Work(Generic[B]):
+    """A batch, and its result as soon as it has one."""
 
-    `compute` only enqueues work on a GPU. Nothing waits for a batch before the results of an earlier one are needed.
+    batch: B
+    result: Tensor | None = None
+
+
+def run_batches(batches: Iterable[B], device: torch.device) -> Iterator[Work[B]]:
+    """Hand out each batch twice, in order: without a result, which the caller sets, and with it, in float32 on the CPU.
+
+    On a GPU the caller only enqueues the computation. Nothing waits for a batch before the results of an earlier one
+    are needed.
     """
-    waiting: deque[tuple[K, Tensor, torch.cuda.Event | None]] = deque()
+    waiting: deque[tuple[Work[B], torch.cuda.Event | None]] = deque()
     depth = DEPTH if device.type == "cuda" else 0
-    for key, batch in batches:
+    for batch in batches:
         check_cancelled()
-        with torch.inference_mode():  # left before the yield, or the caller would be in it too
-            waiting.append((key, *_copy_out(compute(batch))))
+        work = Work(batch)
+        yield work
+        waiting.append((work, _copy_out(work)))
         while len(waiting) > depth:
             yield _finish(*waiting.popleft())
     while waiting:
@@ -134,19 +141,21 @@ def responsive_threads() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def _copy_out(result: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+def _copy_out(work: Work[B]) -> torch.cuda.Event | None:
     """Start the copy of a result to the CPU. The event is reached when it is complete."""
-    result = result.float()
+    assert work.result is not None
+    result = work.result.float()
     if not result.is_cuda:
-        return result.cpu(), None
-    host = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
-    host.copy_(result, non_blocking=True)
+        work.result = result.cpu()
+        return None
+    work.result = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
+    work.result.copy_(result, non_blocking=True)
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record()
-    return host, event
+    return event
 
 
-def _finish(key: K, result: Tensor, event: torch.cuda.Event | None) -> tuple[K, Tensor]:
+def _finish(work: Work[B], event: torch.cuda.Event | None) -> Work[B]:
     if event is not None:
         event.synchronize()
-    return key, result
+    return work

@@ -63,6 +63,7 @@ INT8_WEIGHTS = "int8-weights"  # a copy for decoding
 class _Copies:
     """The copies of a model by device and precision, with the fingerprint of the weights; None: the model itself."""
 
+    first: nn.Parameter  # of the model
     counted: list[nn.Parameter]  # parameters that count their changes: all but those made in inference mode
     samples: list[Tensor]  # one number of some parameters, in their memory
     by_precision: dict[tuple[torch.device, str], tuple[tuple[float, ...], nn.Module | None]] = field(
@@ -75,11 +76,13 @@ class _Copies:
         step = -(-len(parameters) // SAMPLED_PARAMETERS)
         chosen = (*parameters[::step], parameters[-1])
         counted = [parameter for parameter in parameters if not parameter.is_inference()]
-        return _Copies(counted, [one.detach().view(-1)[one.numel() // 2] for one in chosen])
+        return _Copies(parameters[0], counted, [one.detach().view(-1)[one.numel() // 2] for one in chosen])
 
     def fingerprint(self) -> tuple[float, ...]:
         """Changes with the weights: counts changes in place, and samples numbers, as fused optimizers do not count."""
-        return sum(map(_version, self.counted)), *torch.stack(self.samples).tolist()
+        on_cpu = self.first.device.type == "cpu"  # elsewhere a transfer costs more than an operation
+        numbers = [sample.item() for sample in self.samples] if on_cpu else torch.stack(self.samples).tolist()
+        return sum(map(_version, self.counted)), *numbers
 
 
 _copies: WeakKeyDictionary[nn.Module, _Copies] = WeakKeyDictionary()
@@ -132,10 +135,10 @@ def inference_copy(model: M, precision: str) -> M:
     if model.training:
         _copies.pop(model, None)
         return model
-    device = next(model.parameters()).device
     copies = _copies.get(model)
-    if copies is None or copies.samples[0].device != device:
+    if copies is None or copies.samples[0].device != copies.first.device:
         copies = _copies[model] = _Copies.of(model)
+    device = copies.first.device
     fingerprint = copies.fingerprint()
     found = copies.by_precision.get((device, precision))
     if found is None or found[0] != fingerprint:

@@ -6,6 +6,7 @@ from it; until then, and where nothing can be measured, the defaults hold.
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from torch import nn
 
 from regard.engine.memory import reuse_freed_memory
 from regard.errors import InputError
-from regard.files.checksums import cache_folder
+from regard.files.checksums import CACHE_VARIABLES, cache_folder
 from regard.files.disk import replace_file
 from regard.files.json_files import json_bytes, read_json
 from regard.nn.layer import Layer, layers_of
@@ -144,6 +145,11 @@ def _machine() -> str:
 
 
 def settings_file() -> Path:
+    return _settings_file(*map(os.environ.get, CACHE_VARIABLES))
+
+
+@cache
+def _settings_file(*variables: str | None) -> Path:
     return cache_folder() / "cpu_settings.json"
 
 

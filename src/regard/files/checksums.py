@@ -27,6 +27,7 @@ CHECKSUMS = "checksums.json"  # lists the files of a model folder
 FileState = tuple[int, str]  # size, SHA-256
 Verify = Literal["auto", "always", "never"]
 CACHE = "REGARD_CACHE"  # environment variable for another cache folder
+CACHE_VARIABLES = (CACHE, "XDG_CACHE_HOME", "HOME")  # that decide where it is
 THREADS = 8  # hashing releases the GIL
 
 

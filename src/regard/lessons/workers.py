@@ -1,23 +1,17 @@
-"""Training the models of the reversal lesson in several processes at a time.
-
-    python -m regard.lessons.workers
-
-is the program of such a process: it receives a task, and sends every epoch and then the run.
-"""
+"""Training the models of the reversal lesson in several processes at a time."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from multiprocessing.connection import Connection, wait
+from contextlib import ExitStack
 
 from regard.cancellation import check_cancelled
 from regard.errors import InputError
 from regard.lessons.reverse import ReverseEpoch
 from regard.lessons.reverse_comparison import ReverseRun, ReverseTask, train_task
 from regard.training.stopping import stopping
-from regard.worker_process import WorkerFailure, WorkerProcess, take_pipes
+from regard.worker_pool import Work, WorkerPool
 
 OnEpoch = Callable[[ReverseTask, ReverseEpoch], None]
 OnRun = Callable[[ReverseRun], None]
@@ -43,64 +37,27 @@ def train_all(
 
 
 def _train_in_processes(tasks: Sequence[ReverseTask], jobs: int, on_epoch: OnEpoch, on_run: OnRun) -> list[ReverseRun]:
-    # Longest first, so that none is left alone at the end.
-    waiting = sorted(range(len(tasks)), key=lambda number: tasks[number].config.steps)
-    working: dict[Connection, tuple[int, WorkerProcess]] = {}
     runs: dict[int, ReverseRun] = {}
-    try:
-        while waiting or working:
-            while waiting and len(working) < jobs:
-                number = waiting.pop()
-                with stopping() as stop:  # else a Ctrl-C could leave a process that nobody knows
-                    worker = _start_process(tasks[number])
-                    working[worker.receiver] = number, worker
-                stop.deliver()
-            for receiver in wait(list(working)):
-                assert isinstance(receiver, Connection)
-                check_cancelled()
-                number, worker = working[receiver]
-                message = worker.receive()
-                if isinstance(message, WorkerFailure):
-                    raise message.error()
-                if isinstance(message, ReverseEpoch):
-                    on_epoch(tasks[number], message)
-                else:
-                    runs[number] = message
-                    del working[receiver]
-                    worker.finish()
-                    worker.kill()
-                    on_run(message)
-    finally:
-        for _, worker in working.values():
-            worker.kill()
+    advice = "there may be too little memory: try fewer jobs at a time"
+    with ExitStack() as stack:
+        with stopping() as stop:  # else a Ctrl-C could leave a process that nobody knows
+            pool = stack.enter_context(WorkerPool([("a training process", _load)] * jobs, advice=advice))
+        stop.deliver()
+        # Longest first, so that none is left alone at the end.
+        order = sorted(range(len(tasks)), key=lambda number: -tasks[number].config.steps)
+        for number, reply in pool.run((number, tasks[number]) for number in order):
+            check_cancelled()
+            if isinstance(reply, ReverseEpoch):
+                on_epoch(tasks[number], reply)
+            elif reply is not None:
+                runs[number] = reply
+                on_run(reply)
     return [runs[number] for number in range(len(tasks))]
 
 
-def _start_process(task: ReverseTask) -> WorkerProcess:
-    worker = WorkerProcess(
-        "regard.lessons.workers",
-        name="a training process",
-        advice="there may be too little memory: try fewer jobs at a time",
-    )
-    worker.send(task)
-    return worker
-
-
-def main() -> None:
-    received, replies = take_pipes()
-    task = received.recv()
-    with suppress(BrokenPipeError):  # the process that started this one has ended
-        try:
-            replies.send(train_task(task, replies.send))
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            replies.send(WorkerFailure.of(error))
+def _load() -> Work:
+    return lambda task, reply: reply(train_task(task, reply))
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-if __name__ == "__main__":
-    main()

@@ -226,7 +226,10 @@ class Attention(nn.Module):
             if mixed is not None:
                 return mixed
         pieces = []
-        for run in length_groups(layout, keys, fillers=edit is not None):
+        groups = (
+            layout.groups if layout is keys and edit is None else length_groups(layout, keys, fillers=edit is not None)
+        )
+        for run in groups:
             q = run.select_queries(query).transpose(1, 2)
             k, v = run.select_keys(key).transpose(1, 2), run.select_keys(value).transpose(1, 2)
             b = None if bias is None else bias[..., : run.queries, : run.keys]

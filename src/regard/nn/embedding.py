@@ -51,7 +51,7 @@ class LearnedPositions(nn.Embedding):
         self.count, self.offset = count, offset
 
     def forward(self, positions: Tensor) -> Tensor:
-        return super().forward(positions + self.offset)
+        return super().forward(positions + self.offset if self.offset else positions)
 
 
 class RelativePositionBias(nn.Module):

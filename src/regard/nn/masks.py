@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -67,8 +68,13 @@ class Packed:
         """The lengths of the sequences; without `sizes` this synchronizes with the device."""
         return self.sizes or tuple(length for length in self.starts.diff().tolist() if length)
 
+    @cached_property
+    def groups(self) -> tuple[LengthGroup, ...]:
+        """The groups of equal lengths without the fillers, which every layer needs."""
+        return tuple(length_groups(self, self, fillers=False))
+
     def positions(self, x: Tensor, start: int | Tensor = 0) -> Tensor:
-        return self.position_ids + start
+        return self.position_ids if isinstance(start, int) and not start else self.position_ids + start
 
     def longest_sequence(self, x: Tensor) -> int:
         return self.max_length
@@ -114,7 +120,8 @@ class LengthGroup:
         return self._rectangle(x, self.key_start, self.keys)
 
     def _rectangle(self, x: Tensor, start: int, length: int) -> Tensor:
-        return x[start : start + self.count * length].view(self.count, length, *x.shape[1:])
+        rows = self.count * length
+        return (x if rows == len(x) else x[start : start + rows]).view(self.count, length, *x.shape[1:])
 
 
 def length_groups(queries: Packed, keys: Packed, *, fillers: bool = True) -> Iterator[LengthGroup]:

@@ -275,10 +275,14 @@ def compute_logits(
         ]
 
     with eval_mode(network), cpu_settings(device, network, chosen, work=characters) as settings:
-        groups = ((group, group) for group in group_by_token_budget(lengths, settings.tokens))
-        for group, logits in run_batches(groups, compute, device):
+        for work in run_batches(group_by_token_budget(lengths, settings.tokens), device):
+            group = work.batch
+            if work.result is None:
+                with torch.inference_mode():  # left before the yield, or the caller would be in it too
+                    work.result = compute(group)
+                continue
             counts = model.output_counts([inputs[index] for index in group])
-            yield from zip(group.tolist(), torch.split(logits[: sum(counts)], counts), strict=True)
+            yield from zip(group.tolist(), torch.split(work.result[: sum(counts)], counts), strict=True)
 
 
 def choose_precision(model: TaskModel, inputs: Sequence[TaskInput]) -> PrecisionChoice:

@@ -72,15 +72,18 @@ class WordCache:
         """
         if not texts:
             return np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)
-        counts = np.fromiter((text.count(" ") + 1 for text in texts), dtype=np.int64, count=len(texts))
         with self._lock:
             found = self._words.look_up(" ".join(texts).split(" "))
         ids, sizes = found.gather()
-        lengths = np.add.reduceat(sizes, np.cumsum(counts) - counts)
+        if len(texts) == 1:
+            lengths = np.array([len(ids)])
+        else:
+            counts = np.fromiter((text.count(" ") + 1 for text in texts), dtype=np.int64, count=len(texts))
+            lengths = np.add.reduceat(sizes, np.cumsum(counts) - counts)
         kept = lengths
         if max_length is not None:
             kept = np.minimum(lengths, max_length - len(self.prefix) - len(self.suffix))
-            if not np.array_equal(kept, lengths):
+            if (kept < lengths).any():
                 ids = ids[_within(lengths) < np.repeat(kept, lengths)]
         return self._add_special_tokens(ids, kept), kept + len(self.prefix) + len(self.suffix), lengths - kept
 
@@ -94,6 +97,8 @@ class WordCache:
         return flatten([item.ids for item in self._pipeline.encode_batch_fast(parts, add_special_tokens=False)])
 
     def _add_special_tokens(self, ids: Ids, lengths: Sizes) -> Ids:
+        if len(lengths) == 1:
+            return np.concatenate([self.prefix, ids, self.suffix])
         before, after = len(self.prefix), len(self.suffix)
         whole = lengths + before + after
         starts = np.cumsum(whole) - whole
@@ -118,6 +123,8 @@ class _Entries:
         """The ids of the entries, one after the other, and the number of ids of each."""
         first = self.starts[self.numbers]
         sizes = self.starts[self.numbers + 1] - first
+        if (sizes == 1).all():
+            return self.ids[first], sizes
         return self.ids[_within(sizes) + np.repeat(first, sizes)], sizes
 
 

@@ -339,11 +339,26 @@ class Verb:
         return request
 
     def run(self, request: Request, models: Models, *, keep: bool = True) -> Generator[Event, None, Result]:
-        """Run the verb: yields its events and returns its result, with the lines that reproduce it. Without `keep` the
-        result has none of the items that were yielded, so that memory does not grow with their number."""
+        """Run the verb: yields its events and returns its result, with the lines that reproduce it."""
+        counting = CountingModels(models)
+        result = yield from self.start(request, counting, keep=keep)
+        return (yield from self.finish(request, counting, result))
+
+    def start(self, request: Request, models: CountingModels, *, keep: bool = True) -> Generator[Event, None, Result]:
+        """The events and the result of the verb's function. Without `keep` the result has none of the items that were
+        yielded, so that memory does not grow with their number."""
         self.check_outputs(request)
-        models = CountingModels(models)
-        outcome = self.function(request, models)
+        if not inspect.isgeneratorfunction(self.function):
+            return self._call(request, models)
+        events: Generator[Event, None, Result] = self.function(request, models)
+        return self._with_items(events) if self.items and keep else events
+
+    def _call(self, request: Request, models: CountingModels) -> Generator[Event, None, Result]:
+        yield from ()
+        result: Result = self.function(request, models)
+        return result
+
+    def _with_items(self, events: Generator[Event, None, Result]) -> Generator[Event, None, Result]:
         items: list[object] = []
 
         def collect(event: Event) -> Event:
@@ -351,12 +366,11 @@ class Verb:
                 items.append(event.item)
             return event
 
-        generates = inspect.isgenerator(outcome)  # else it is the result
-        result: Result = outcome
-        if generates:
-            result = yield from map_events(outcome, collect) if self.items and keep else outcome
-        if items:
-            result = result.model_copy(update={self.items: items})
+        result = yield from map_events(events, collect)
+        return result.model_copy(update={self.items: items}) if items else result
+
+    def finish(self, request: Request, models: CountingModels, result: Result) -> Generator[Note, None, Result]:
+        """Add to the result the lines that reproduce it, and the warnings, which are yielded as notes are."""
         result.with_reproduction(self.command_line(request), self.python_code(request))
         if self.notes:
             yield from (Note(message=note) for note in getattr(result, "notes", ()))

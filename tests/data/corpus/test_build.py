@@ -159,7 +159,7 @@ def test_resuming_with_other_settings_is_rejected(
     folder = tmp_path / "out"
     build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL)
     before = contents(folder)
-    with pytest.raises(InputError, match="another corpus: the tokenizer changed; spaces was False and is True"):
+    with pytest.raises(InputError, match=r"another corpus: .*tokenizer.*spaces was False and is True"):
         build_corpus(source, folder, tokenizer=bpe, shard_bytes=SMALL)
     with pytest.raises(InputError, match="shard_bytes was 700 and is 800"):
         build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=800)

@@ -90,7 +90,7 @@ def test_truncated_archive_is_reported(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.txt{suffix}"
     whole = PACK[suffix]("".join(f"Line {number * number}.\n\n" for number in range(20_000)).encode())
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=rf"a\.txt\{suffix} is truncated or damaged after line \d+"):
+    with pytest.raises(InputError, match=rf"a\.txt\{suffix} is .*damaged after line \d+"):
         paragraphs(path)
 
 
@@ -139,7 +139,7 @@ def test_file_without_blank_lines_is_rejected_early(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(module, "MAX_CHARACTERS", 100)
     path = tmp_path / "a.txt"
     path.write_text("Short.\n\n" + "Ten chars.\n" * 11)
-    with pytest.raises(InputError, match=r"line 13: the document that starts at line 3 has more than 100"):
+    with pytest.raises(InputError, match=r"line 13: .*starts at line 3 has more than 100"):
         paragraphs(path)
 
 

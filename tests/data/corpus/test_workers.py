@@ -135,7 +135,7 @@ def wait_for_the_end_of(pids: list[str]) -> None:
     """Workers end by themselves when the process that started them is dead."""
     deadline = time.monotonic() + 60
     while any(
-        Path(f"/proc/{pid}/cmdline").exists() and b"corpus.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        Path(f"/proc/{pid}/cmdline").exists() and b"regard.worker_pool" in Path(f"/proc/{pid}/cmdline").read_bytes()
         for pid in pids
     ):
         assert time.monotonic() < deadline, f"workers {pids} outlive the process that started them"
@@ -149,8 +149,8 @@ def test_a_worker_that_dies_is_reported_and_the_build_can_continue(
     before = children()
     send = WorkerProcess.send
 
-    def kill_first(self: WorkerProcess, message: tuple[int, object]) -> None:
-        if message[0] == 4:
+    def kill_first(self: WorkerProcess, message: object) -> None:
+        if isinstance(message, tuple) and message[0] == 4:
             self.process.kill()
             self.process.wait()
         send(self, message)

@@ -107,7 +107,7 @@ def test_swag(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.csv line 2: expected 12 columns, got 13"):
         read_choice_examples(path)
     path.write_text("text,label\na,1\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"a\.csv line 1: expected a header with sent1.*got text, label"):
+    with pytest.raises(InputError, match=r"line 1: .*header with sent1.*got text, label"):
         read_choice_examples(path)
     row = {"startphrase": "They", "ending0": "a", "ending1": "b", "label": 0}
     path = tmp_path / "a.jsonl"
@@ -143,13 +143,11 @@ def test_missing_columns_are_reported(tmp_path: Path, name: str, content: str, c
 def test_invalid_columns_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"goal": "Sit", "sols": ["down.", "up."], "y": 0}', encoding="utf-8")
-    with pytest.raises(
-        InputError, match=r"should be text, endings \(one list, or each on its own\), label; got goal, sols"
-    ):
+    with pytest.raises(InputError, match=r"text, endings .*, label; got goal, sols"):
         read_choice_examples(path, TableOptions(columns=("goal", "sols")), labeled=True)
     with pytest.raises(InputError, match="no 'gaol', which --columns names; did you mean 'goal'"):
         read_choice_examples(path, TableOptions(columns=("gaol", "sols", "y")), labeled=True)
-    with pytest.raises(InputError, match=r"line 1: no endings, got the keys goal, sols, y; name the text"):
+    with pytest.raises(InputError, match=r"line 1: no endings, .* goal, sols, y; name the text"):
         read_choice_examples(path, labeled=True)
     path = tmp_path / "six.txt"
     path.write_text("Sit\n0\na\nb\nc\nd\n", encoding="utf-8")

@@ -104,7 +104,7 @@ def test_folder_of_images_and_single_image(folder: Path) -> None:
         read_image_examples(folder / "dog", labeled=True)
     with pytest.raises(InputError, match="one image without a label"):
         read_image_examples(folder / "c.png", labeled=True)
-    with pytest.raises(InputError, match=r"expected one folder per class or another folder, such as .*pictures"):
+    with pytest.raises(InputError, match=r"one folder per class .*such as .*pictures"):
         (folder / "c.png").unlink()
         read_image_examples(folder.parent)
 

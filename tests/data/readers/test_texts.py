@@ -143,9 +143,7 @@ def test_files_of_a_test_set_have_no_labels(write: Write) -> None:
     path = write("test.tsv", "index\tgenre\tsentence1\tsentence2\n0\ta\tOne two.\tThree.\n1\ta\tFour.\tFive.\n")
     assert [example.label for example in read_text_examples(path, task="pair").examples] == [None, None]
     rows = "".join(f"{number}\tOne two {number}.\tThree {number}.\n" for number in range(30))
-    with pytest.raises(
-        InputError, match=r"no column of labels.*0 '0', 1 'One two 0\.', 2 'Three 0\.'; name.*--columns"
-    ):
+    with pytest.raises(InputError, match=r"column of labels.*0 '0', .*2 'Three 0\.'.*--columns"):
         read_text_examples(write("rows.tsv", rows), task="pair", labeled=True)
 
 
@@ -179,14 +177,14 @@ def test_quotes_may_span_lines_and_errors_count_them(write: Write) -> None:
     read = read_text_examples(write("a.csv", 'text,label\n"one\ntwo",1\nthree,0\n'), task="classify")
     assert read.examples == [TextExample("one\ntwo", None, "1"), TextExample("three", None, "0")]
     assert read.lines == [2, 4]
-    with pytest.raises(InputError, match=r"a\.csv line 4: expected column 1, but this row has 1 of 2 columns"):
+    with pytest.raises(InputError, match=r"a\.csv line 4: expected column 1, .* 1 of 2 columns"):
         read_text_examples(write("a.csv", 'text,label\n"one\ntwo",1\nthree\n'), task="classify")
     with pytest.raises(InputError, match=r"a\.csv line 3: not a valid quoted row"):
         read_text_examples(write("a.csv", 'text,label\none,1\n"never closed,0\n'), task="classify")
 
 
 def test_unquoted_comma_is_reported(write: Write) -> None:
-    with pytest.raises(InputError, match=r"a\.csv line 3: expected 2 columns, but this row has 3; .*quote"):
+    with pytest.raises(InputError, match=r"line 3: expected 2 columns, .* has 3; .*quote"):
         read_text_examples(write("a.csv", "text,label\ngood,1\nbad, very,0\n"), task="classify")
 
 
@@ -320,7 +318,7 @@ def test_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["high", "nan", "inf", ""])
 def test_a_score_must_be_a_number(write: Write, value: str) -> None:
     path = write("a.tsv", f"sentence1\tsentence2\tscore\na\tb\t1.5\na\tb\t{value}\n")
-    with pytest.raises(InputError, match=r"a\.tsv line 3(: score should be a number| has no label \(score\))"):
+    with pytest.raises(InputError, match=r"a\.tsv line 3(: score .*number| has no label \(score\))"):
         read_text_examples(path, task="regress", labeled=True)
 
 
@@ -379,9 +377,7 @@ def test_classify_does_not_choose_between_two_texts(write: Write) -> None:
     with pytest.raises(InputError, match=r"two texts, premise and hypothesis.*task for pairs"):
         read_text_examples(write("a.tsv", "premise\thypothesis\tlabel\na b\tc d\t1\n"), task="classify")
     rows = "".join(f"one text of words {n}\tother text of words {n}\t{n % 2}\n" for n in range(20))
-    with pytest.raises(
-        InputError, match=r"cannot tell which columns hold the text; its columns are 0 'one text.*--columns"
-    ):
+    with pytest.raises(InputError, match=r"which columns hold the text; .* 0 'one text.*--columns"):
         read_text_examples(write("b.tsv", rows), task="classify")
 
 

@@ -34,6 +34,7 @@ from regard.inference.embedding import bulk as embedding
 from regard.inference.embedding.engine import EmbeddingEngine
 from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.worker_process import WorkerFailure
+from tests.heartbeat import without_heartbeat
 from tests.inference.bulk import scripted
 from tests.inference.measure import embed_file
 from tests.object_store import ObjectStore
@@ -168,9 +169,9 @@ def test_errors_of_shards_are_one_line(ray: Any, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InputError, match=r"^first$"):
         compute([[*range(50), "first"], ["second"], ["third"], [4]], workers=2)
     monkeypatch.setattr(ray_engine, "ATTEMPTS", 2)
-    with pytest.raises(RegardError, match=r"shard 1 could not be computed: its worker ended unexpectedly 2 times"):
+    with pytest.raises(RegardError, match=r"shard 1 .*worker ended unexpectedly 2 times"):
         compute([[0], ["die"], [2]])
-    with pytest.raises(InputError, match=r"--gpus-per-worker 1: the Ray cluster has 0 GPUs; 0 computes on CPUs"):
+    with pytest.raises(InputError, match=r"--gpus-per-worker 1: .*has 0 GPUs; 0 computes on CPUs"):
         list(compute_on_ray(scripted.Scripted(), RayCluster(gpus_per_worker=1), iter([]), count=1, remedy=""))
 
 
@@ -266,11 +267,11 @@ def test_a_stopped_command_continues(
     with process:
         wait_for(lambda: len(list(tmp_path.glob("out.npy.partial/0*.npz"))) > 5)
         os.killpg(process.pid, number)  # as a terminal does
-        out, error = process.communicate(timeout=60)
+        out, error = process.communicate(timeout=200)
     assert process.returncode == code, error
     assert out == ""
     if number != signal.SIGKILL:
-        assert error.count("\n") <= 4 and "Traceback" not in error
+        assert without_heartbeat(error).count("\n") <= 4 and "Traceback" not in error
         assert "the finished part is kept in out.npy.partial: the same command continues" in error
     wait_for(lambda: not ray_processes(process.pid), seconds=120)
     unlimited = {**options, "max_length": None}

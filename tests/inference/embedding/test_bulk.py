@@ -143,9 +143,9 @@ def test_groups_limit_memory(
     sizes: list[int] = []
     steps = EmbeddingEngine.embed_steps
 
-    def spy(self: EmbeddingEngine, texts: list[str]) -> Any:
+    def spy(self: EmbeddingEngine, texts: list[str], vectors: Any) -> Any:
         sizes.append(sum(map(len, texts)))
-        return steps(self, texts)
+        return steps(self, texts, vectors)
 
     monkeypatch.setattr(EmbeddingEngine, "embed_steps", spy)
     monkeypatch.setattr(bulk, "CHARACTERS", 100)
@@ -246,7 +246,7 @@ def test_resuming_after_a_crash(
     monkeypatch.setattr(
         EmbeddingEngine,
         "embed_steps",
-        lambda self, texts, **more: embedded.extend(texts) or pooled(self, texts, **more),
+        lambda self, texts, vectors: embedded.extend(texts) or pooled(self, texts, vectors),
     )
     reports: list[BulkProgress] = []
     result = embed_file(file, output, on_progress=reports.append, **options)
@@ -265,9 +265,9 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for method in ("embed_steps", "embed_tokens"):
         original = getattr(EmbeddingEngine, method)
 
-        def spy(self: EmbeddingEngine, texts: list[str], original: Any = original, **more: Any) -> Any:
+        def spy(self: EmbeddingEngine, texts: list[str], *more: Any, original: Any = original) -> Any:
             found.extend(texts)
-            return original(self, texts, **more)
+            return original(self, texts, *more)
 
         monkeypatch.setattr(EmbeddingEngine, method, spy)
     return found

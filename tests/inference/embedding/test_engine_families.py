@@ -97,7 +97,7 @@ def test_elmo_vectors_have_the_width_of_both_directions(elmo: Pair) -> None:
 
 def test_a_character_elmo_is_refused(elmo: Pair) -> None:
     model = Elmo(ElmoConfig(vocab_size=9, num_characters=9, hidden_size=4, cell_size=4))
-    with pytest.raises(InputError, match="reads characters; expected one that reads a tokenizer's pieces"):
+    with pytest.raises(InputError, match=r"reads characters; expected .*tokenizer's pieces"):
         EmbeddingEngine(model, elmo[1])
 
 

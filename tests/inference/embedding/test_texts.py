@@ -39,7 +39,7 @@ def test_blank_lines_are_counted_and_kept_or_skipped(
 
 
 def test_a_blank_line_is_an_error_with_its_line_number(file: Path) -> None:
-    with pytest.raises(InputError, match=r"texts\.txt line 2 has no text .*--missing keep .*--missing skip"):
+    with pytest.raises(InputError, match=r"txt line 2 has no text .*--missing keep .*skip"):
         scan(file, missing="error")
 
 

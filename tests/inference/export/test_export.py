@@ -85,7 +85,7 @@ def test_models_that_are_no_encoders_are_refused(tmp_path: Path, tmp_path_factor
     gpt = tiny_gpt(tmp_path_factory.mktemp("gpt"))
     for model in (gpt, "regard-digits", "regard-de-en", "regard-elmo"):
         for name in ("onnx", "sentence-transformers"):
-            with pytest.raises(InputError, match="cannot be exported; expected a BERT, a DistilBERT, a RoBERTa"):
+            with pytest.raises(InputError, match=r"cannot be exported; .*BERT, .*DistilBERT, .*RoBERTa"):
                 regard.export(model, format=name, output=tmp_path / "export")
     assert list(tmp_path.iterdir()) == []
 
@@ -94,7 +94,7 @@ def test_a_fine_tuned_model_has_logits_and_no_pooling(
     fine_tuned: Callable[..., FineTunedModel], tmp_path: Path
 ) -> None:
     pytest.importorskip("onnx", reason="needs the extra `onnx`")
-    with pytest.raises(InputError, match="exports logits; pooling, normalize and max_length are for embeddings"):
+    with pytest.raises(InputError, match="logits; pooling, normalize and max_length"):
         regard.export(fine_tuned("classify"), output=tmp_path / "export", pooling="mean")
 
 

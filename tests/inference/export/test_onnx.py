@@ -127,7 +127,7 @@ def test_the_file_names_its_axes_and_no_source_files(exported: Exported) -> None
     assert b".py" not in (exported.folder / "model.onnx").read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("family", "pooling", "normalize"),
     [("distilbert", "cls", False), ("roberta", "max", True), ("roberta", "mean", False)],
@@ -173,7 +173,7 @@ def test_a_fine_tuned_model(fine_tuned: Callable[..., FineTunedModel], tmp_path:
     assert config["architectures"] == ["BertForSequenceClassification"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("task", "family"),
     [
@@ -199,7 +199,7 @@ def test_the_terminal_shows_one_note_and_the_result(
 ) -> None:
     assert run(["export", str(folders["roberta"]), "--format", "onnx", "--output", str(tmp_path / "onnx")]) == 0
     printed = capfd.readouterr()
-    assert printed.err == "converting a RoBERTa for onnx\n"
+    assert printed.err.count("\n") == 1 and "RoBERTa" in printed.err and "onnx" in printed.err
     first, names, _ = printed.out.splitlines()
     assert first.startswith(f"{tmp_path / 'onnx'}: 4 files")
     assert names == "input_ids, attention_mask -> last_hidden_state"  # the folder states no pooling
@@ -213,7 +213,7 @@ def test_a_difference_is_an_error_and_leaves_nothing(
     monkeypatch.setattr(
         module, "run_onnx", lambda path, inputs: {"last_hidden_state": torch.zeros(*inputs["input_ids"].shape, 32)}
     )
-    with pytest.raises(RegardError, match=r"not written: .* differ from Regard's by up to .*expected at most 0.0001"):
+    with pytest.raises(RegardError, match=r"not written: .* differ .*at most 0.0001"):
         regard.export(folders["bert"], output=tmp_path / "onnx")
     assert list(tmp_path.iterdir()) == []
 

@@ -123,7 +123,7 @@ def test_unsupported_models_and_endings_are_refused(gpt: Loaded, without_begin: 
     def run(model: Loaded, candidate: Ending) -> None:
         run_benchmark(*model, "lambada", [BenchmarkItem((candidate,), 0, "file line 3")])
 
-    with pytest.raises(InputError, match="file line 3: there is no context, and this model has no begin token"):
+    with pytest.raises(InputError, match=r"file line 3: .*no context, .*no begin token"):
         run(without_begin, Ending("", " day"))
     run(gpt, Ending("", " day"))
     with pytest.raises(InputError, match="a benchmark needs a model that predicts the next token"):

@@ -121,15 +121,15 @@ def test_invalid_files(task: str, content: str, message: str, write: Callable[[s
 
 
 def test_a_table_without_the_hellaswag_columns(write: Callable[[str, str], Path]) -> None:
-    with pytest.raises(InputError, match=r"expected a header with sent1, .* got text, label; expected HellaSwag's"):
+    with pytest.raises(InputError, match=r"header with sent1, .*text, label; .*HellaSwag's"):
         read_items("hellaswag", write("data.csv", "text,label\na,1\n"))
 
 
 def test_labels_that_do_not_match(write: Callable[[str, str], Path]) -> None:
     data = write("p.jsonl", lines(PIQA, PIQA))
-    with pytest.raises(InputError, match=r"p\.jsonl has 2 examples and l\.lst 3 labels|has 2 examples and .* 3 labels"):
+    with pytest.raises(InputError, match=r"has 2 examples and .*3 labels"):
         read_items("piqa", data, labels=write("l.lst", "0\n1\n0\n"), limit=1)
-    with pytest.raises(InputError, match=r"l\.lst line 2: expected the number of the right one, 0 to 1, got 'x'"):
+    with pytest.raises(InputError, match=r"l\.lst line 2: expected the number .*0 to 1, got 'x'"):
         read_items("piqa", data, labels=write("l.lst", "0\nx\n"))
     with pytest.raises(InputError, match="lambada needs no labels"):
         read_items("lambada", data, labels=data)

@@ -103,7 +103,7 @@ def test_a_model_without_a_vocabulary_is_refused(gpt: Loaded) -> None:
             intermediate_size=16,
         )
     )
-    with pytest.raises(InputError, match="scoring needs a model that predicts the next token, and this is a T5"):
+    with pytest.raises(InputError, match=r"scoring needs .*predicts the next token, .*T5"):
         next(score_lines(t5, gpt[1], LINES))
 
 

@@ -162,7 +162,7 @@ def test_another_model_is_refused(tmp_path: Path, model: LoadedModel, tiny_bert_
     changed, tokenizer = regard.load(tiny_bert_folder)
     next(iter(changed.parameters())).data[0, 0] += 1
     other = LoadedModel("other", changed, tokenizer)
-    with pytest.raises(InputError, match=r"built with the model .*tiny-bert.*, and other has other weights"):
+    with pytest.raises(InputError, match=r"built with .*tiny-bert.*, and other has other"):
         open_index(folder).use_model(other)
     with pytest.raises(InputError, match="other has other weights"):
         build(folder, other, ["new"], append=True)

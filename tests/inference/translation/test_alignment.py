@@ -85,7 +85,7 @@ def test_nothing_to_align(translator: Translator) -> None:
 def test_layer_and_head_selection(folders: dict[str, Path]) -> None:
     translator = load_translator(folders["transformer"])  # of two layers and two heads
     assert translator.alignment_heads == AlignmentHeads(1, (0, 1))
-    assert str(translator.alignment_heads) == "the mean of heads 0, 1 of decoder layer 1"
+    assert all(part in str(translator.alignment_heads) for part in ("mean", "heads 0, 1 ", "decoder layer 1"))
     maps = [
         replace(translator, alignment_heads=AlignmentHeads(layer, heads))
         .align(TEXT, translator.encode_translation("der Hund"))

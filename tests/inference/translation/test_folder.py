@@ -48,7 +48,7 @@ def test_a_built_in_translator_in_half_precision(
 
 
 def test_other_models_are_refused(tiny_bert_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no translate\.json; expected a folder that `regard train translate` wrote"):
+    with pytest.raises(InputError, match=r"no translate\.json; expected .*`regard train translate`"):
         load_translator(tiny_bert_folder)
     with pytest.raises(InputError, match="no such folder"):
         load_translator(tmp_path / "none")

@@ -118,9 +118,8 @@ def test_additive_attention_has_no_vectors(subwords: Subwords) -> None:
     payload: Any = page_data("lstm", model, subwords, "the red house", "das Haus")
     (document,) = payload["maps"]
     assert document["q"] is document["k"] is document["scale"] is None
-    assert payload["notes"] == [
-        "neurons are left out: the scores of this attention are not products of a query and a key"
-    ]
+    (note,) = payload["notes"]
+    assert note.startswith("neurons are left out: ") and "a query and a key" in note
     weights = array(document["weights"], "u1", 1, 1, len(document["rows"]), len(document["columns"]))
     np.testing.assert_allclose(weights.sum(-1) / 255, 1.0, atol=0.05)
 
@@ -141,11 +140,9 @@ def test_long_texts_are_sent_as_vectors_then_as_int8_vectors(bert: Both, monkeyp
     payload: Any = page_data("tiny", bert.ours, bert.tokenizer, text)
     (document,) = payload["maps"]
     assert document["weights"] is document["rollout"] is document["flow"] is document["q_step"] is None
-    assert payload["notes"] == [
-        "2 tokens were truncated; 40 remain",
-        "rollout is left out: the text is too long",
-        "flow is left out above 24 tokens",
-    ]
+    cut, rollout, flow = payload["notes"]
+    assert cut.startswith("2 tokens ") and "40 remain" in cut
+    assert rollout.startswith("rollout is left out") and flow.startswith("flow is left out") and "24 tokens" in flow
     assert len(document["q"]) + len(document["k"]) == halves
     np.testing.assert_allclose(weights_from_page_data(document), one.weights, atol=5e-3)
     monkeypatch.setattr(module, "FORMS", (("whole", 0), ("vectors", 0), ("small", 2 * halves)))

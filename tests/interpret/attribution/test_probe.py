@@ -144,9 +144,7 @@ def test_fine_tuned_and_pretrained_folders(tmp_path: Path, bert_tokens: Tokenize
 
 
 def test_invalid_input_is_rejected(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_folder: Path) -> None:
-    with pytest.raises(
-        InputError, match="one of answer, classify, pair, regress, tag; this is a BERT model for choose"
-    ):
+    with pytest.raises(InputError, match=r"answer, classify, pair, regress, tag; .*for choose"):
         task_probe(new_model(MultipleChoice(), bert_tokens), "the film")
     classify = new_model(TextClassification(["a", "b"]), bert_tokens, length=8)
     with pytest.raises(InputError, match="classify reads one text, and two were given"):

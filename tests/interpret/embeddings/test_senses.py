@@ -144,7 +144,7 @@ def test_the_span_holds_the_word(before: str, after: str, word: str) -> None:
 def test_invalid_texts_are_rejected(tiny_bert_folder: Path) -> None:
     with pytest.raises(InputError, match=r"text 2, 'They trained\.', does not have the word 'train'"):
         compare_senses("train", ["He took a train.", "They trained."], models=["nowhere"])
-    with pytest.raises(InputError, match="expected two texts or more that have the word 'train', got 1"):
+    with pytest.raises(InputError, match=r"two texts or more .*'train', got 1"):
         compare_senses("train", ["a train"])
     with pytest.raises(InputError, match="expected a word, got ' '"):
         compare_senses(" ", ["a b", "c d"])
@@ -180,7 +180,8 @@ def test_too_many_texts_are_sampled_and_reported(tiny_bert_folder: Path) -> None
     assert len(result.texts) == 4 and result.total == 9
     assert [many.index(text) for text in result.texts] == sorted(many.index(text) for text in result.texts)
     page = result.page_data()
-    assert page["notes"] == ["4 of 9 texts were sampled at random (seed 3); 5 are left out"]
+    (note,) = page["notes"]
+    assert all(part in note for part in ("4 of 9 texts", "seed 3", "5 are left out"))
     assert page["similarity"] == result.similarity[name] and page["model"] == name
 
 

@@ -75,9 +75,10 @@ def test_sampling_and_truncation_are_reported(tiny_bert_folder: Path) -> None:
     found = sentence_map(str(tiny_bert_folder), examples, limit=6, seed=2)
     again = sentence_map(str(tiny_bert_folder), examples, limit=6, seed=2)
     assert found == again and len(found.sentences) == 6
-    assert found.notes[0] == "6 of 17 texts were sampled at random (seed 2); 11 are left out"
+    assert all(part in found.notes[0] for part in ("6 of 17 texts", "seed 2", "11 are left out"))
     whole = sentence_map(str(tiny_bert_folder), examples)
-    assert whole.notes == ["1 text had more tokens than the model reads and was truncated"]
+    (note,) = whole.notes
+    assert note.startswith("1 text ") and "truncated" in note
 
 
 @pytest.mark.parametrize(

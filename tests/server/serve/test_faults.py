@@ -116,27 +116,6 @@ def test_slow_clients_get_408(small: ServerProcess) -> None:
         assert found["answer"] == "HTTP/1.1 408" and found["seconds"] > 4.5
 
 
-def test_sigterm_answers_what_is_in_flight() -> None:
-    with start_server(["regard-embed"]) as server:
-
-        async def interrupted() -> tuple[list[Answer], float]:
-            clients = [await Client.connect(server.port) for _ in range(24)]
-            tasks = [asyncio.create_task(client.request(content(server))) for client in clients]
-            while server.metrics().get("te_request_count", 0.0) < 24:
-                await asyncio.sleep(0)
-            answered = server.metrics().get("te_request_success", 0.0)
-            server.process.send_signal(signal.SIGTERM)
-            return await asyncio.gather(*tasks), answered
-
-        answers, answered = run_coroutine(interrupted())
-        assert [answer.status for answer in answers] == [200] * 24
-        assert answered < 24  # some were in flight
-        children = descendants(server.process.pid)
-        assert server.process.wait(60) == 0
-        wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children))
-        assert server.process.stdout is not None and "Traceback" not in server.log.read_text()
-
-
 def test_a_killed_model_process_is_restarted_and_the_others_go_on(server: ServerProcess) -> None:
     before = restarts(server)
     pid = model_pid(server, EMBED)

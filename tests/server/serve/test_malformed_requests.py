@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.serve_fuzz import fuzz
-from benchmarks.serve_process import ServerProcess
+from benchmarks.serve_process import ServerProcess, start_server
 from tests.server.coroutines import run_coroutine
+from tests.server.serve.conftest import EMBED, KEY
 
 FIRST, SECOND = 200, 300
 
@@ -28,6 +30,15 @@ def test_every_malformed_request_gets_an_answer(server: ServerProcess, model_fol
     assert run_coroutine(fuzz(server, [*model_folders], FIRST, seed=1))["wrong"] == []
     check(run_coroutine(fuzz(server, [*model_folders], SECOND)), growth_mb=150)
     assert server.ask("/health")[0] == 200
+
+
+@pytest.mark.long
+def test_a_studio_answers_every_malformed_request(model_folders: dict[str, Path], page_built: None) -> None:
+    folders = [str(model_folders[EMBED])]
+    with start_server(folders, door="studio", token=KEY) as studio:
+        # No bound for memory: verbs that name no model start processes of built-in ones.
+        check(run_coroutine(fuzz(studio, folders, FIRST, seed=1)), growth_mb=math.inf)
+        assert studio.ask("/health")[0] == 200
 
 
 @pytest.mark.slow

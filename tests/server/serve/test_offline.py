@@ -1,6 +1,6 @@
-"""`regard serve` without a network: it starts and answers, and it tries to reach nobody.
+"""`regard serve` and the studio without a network: they start and answer, and they try to reach nobody.
 
-In CI the sources run with sockets that refuse every address but the loopback; the slow form runs the wheel in a network
+In CI the sources run with sockets that refuse every address but the loopback; the long form runs the wheel in a network
 namespace that has nothing but a loopback.
 """
 
@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.serve_process import start_server
-from tests.conftest import missing
 from tests.test_packages import ROOT, build
 
 GUARD = """
@@ -47,7 +48,9 @@ socket.getaddrinfo = lambda host, *rest, **more: resolve(host, *rest, **more) if
 """
 
 
-def test_the_server_tries_to_reach_nobody(model_folders: dict[str, Path], tmp_path: Path) -> None:
+def test_the_server_tries_to_reach_nobody(
+    model_folders: dict[str, Path], page_built: None, tmp_path: Path, door: Any
+) -> None:
     (tmp_path / "sitecustomize.py").write_text(GUARD)
     attempts = tmp_path / "attempts"
     path = os.pathsep.join([str(tmp_path), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
@@ -56,18 +59,20 @@ def test_the_server_tries_to_reach_nobody(model_folders: dict[str, Path], tmp_pa
     refused = subprocess.run(probe, env=env, capture_output=True, text=True, check=False)
     assert "no network in this test" in refused.stderr  # the guard works
     attempts.unlink()
-    with start_server([str(model_folders["tiny-embed"])], env=env) as server:
+    with start_server([str(model_folders["tiny-embed"])], door=door, env=env) as server:
         assert len(server.ask_json("/embed", {"inputs": "a film"})[0]) == 32
         assert server.ask_json("/v1/models")["data"]
     assert not attempts.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_wheel_serves_without_a_network(tmp_path: Path) -> None:
     pytest.importorskip("hatchling")
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        pytest.skip("network namespaces need Linux and iproute2")
     permitted = subprocess.run(["unshare", "--net", "ip", "link", "set", "lo", "up"], capture_output=True, check=False)
     if permitted.returncode != 0:
-        missing("network namespaces are not permitted here")
+        pytest.skip("network namespaces are not permitted here")
     with zipfile.ZipFile(build("wheel", ROOT, tmp_path)) as archive:
         archive.extractall(tmp_path / "installed")
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "installed"), "HOME": str(tmp_path)}

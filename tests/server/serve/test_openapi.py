@@ -17,6 +17,7 @@ pytest.importorskip("schemathesis")
 
 # Without a value each: checks that the description's responses are what the server sends.
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+VERBS = r"^/v1/(fill|tokenize|embed)$"
 SERVED = r"^/(embed|rerank|predict|similarity|tokenize|info|health|metrics|v1/(embeddings|completions|models))$"
 
 
@@ -41,6 +42,11 @@ def examine(server: ServerProcess, folder: Path, *, include: str, examples: int)
 def test_the_endpoints_of_other_clients_conform(server: ServerProcess, tmp_path: Path) -> None:
     output = examine(server, tmp_path, include=SERVED, examples=5)
     assert re.search(r"(\d+) passed", output) or "No issues found" in output
+
+
+@pytest.mark.long
+def test_verbs_conform(server: ServerProcess, tmp_path: Path) -> None:
+    examine(server, tmp_path, include=VERBS, examples=2)
 
 
 @pytest.mark.slow

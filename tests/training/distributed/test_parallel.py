@@ -70,7 +70,7 @@ def test_models_that_cannot_be_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     scalar.gamma = nn.Parameter(torch.ones(()))
     for model, reason in ((nn.LSTM(2, 2), "recurrent layers"), (scalar, "gamma is a single number")):
         assert choose_parallel("auto", model, optimizer="adamw", world=TWO, device=CPU)[0] == "ddp"
-        with pytest.raises(InputError, match=rf"cannot divide this model: .*{reason}.*; use run\.parallel=ddp"):
+        with pytest.raises(InputError, match=rf"cannot divide .*{reason}.*; use run\.parallel=ddp"):
             choose_parallel("fsdp", model, optimizer="adamw", world=TWO, device=CPU)
 
 
@@ -96,6 +96,6 @@ def test_training_in_one_process_only(monkeypatch: pytest.MonkeyPatch, tmp_path:
     rows = TextRows((["a film", "a day"], ["the film", "the day"]))
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(InputError, match=r"embedding runs in one process, and torchrun started 3: .*its batch"):
+    with pytest.raises(InputError, match=r"one process, .*torchrun started 3: .*its batch"):
         drain(train_embedder(rows, output=tmp_path / "run", device="cpu"))
     assert not (tmp_path / "run").exists()

@@ -90,7 +90,7 @@ def test_label_noise_threshold_of_one_percent(twins: int, status: str) -> None:
 
 
 def test_duplicates_with_the_same_label_are_not_noise() -> None:
-    assert label_noise(read_of(TEXTS * 2)).evidence == "0 of 400 examples (0.0%) have a duplicate with another label"
+    assert label_noise(read_of(TEXTS * 2)).evidence.startswith("0 of 400 examples (0.0%)")
 
 
 def test_numbers_of_duplicates_may_differ_slightly() -> None:

@@ -87,17 +87,14 @@ def test_truncation_thresholds_of_ten_and_fifty_percent(long: int, status: str, 
 def test_unknown_labels_do_not_matter(tokenizer: Tokenizer) -> None:
     texts = [TextExample("the film", "was good", "new")] * 600
     found = truncation(PairClassification(["a", "b"]), texts, rows(tokenizer, 16))
-    assert (found.status, found.evidence[:25]) == ("ok", "0 of a sample of 500 text")
+    assert found.status == "ok" and found.evidence.startswith("0 of a sample of 500 ")
 
 
 def test_a_truncated_choice_counts_once_whatever_its_endings(tokenizer: Tokenizer) -> None:
     choices = [ChoiceExample("the film was good", ("a day " * 4, "a day " * 5), 0)] * 10
-    assert truncation(MultipleChoice(), choices, rows(tokenizer, 16)).evidence == (
-        "0 of 10 texts lose more than a tenth at 16 tokens; 3.1% of all tokens are cut"
-    )
-    assert truncation(MultipleChoice(), choices, rows(tokenizer, 12)).evidence == (
-        "10 of 10 texts lose more than a tenth at 12 tokens; 25.0% of all tokens are cut"
-    )
+    for length, lose, share in ((16, 0, "3.1%"), (12, 10, "25.0%")):
+        evidence = truncation(MultipleChoice(), choices, rows(tokenizer, length)).evidence
+        assert evidence.startswith(f"{lose} of 10 texts") and f"{length} tokens" in evidence and share in evidence
 
 
 def test_long_tagged_texts_lose_only_words_without_tokens(tokenizer: Tokenizer) -> None:
@@ -109,11 +106,11 @@ def test_long_tagged_texts_lose_only_words_without_tokens(tokenizer: Tokenizer) 
         start += len(word) + 1
     whole = TaggedExample(text, tuple(spans), ("B-X",) * 99 + ("O",))
     found = truncation(TokenClassification.from_examples([whole]), [whole], rows(tokenizer, 16))
-    assert (found.status, found.evidence[:32]) == ("ok", "0 of 99 tagged words are lost; t")
+    assert found.status == "ok" and found.evidence.startswith("0 of 99 tagged words")
     lost = truncation(
         TokenClassification.from_examples([whole]), [replace(whole, tags=("B-X",) * 100)], rows(tokenizer, 16)
     )
-    assert (lost.status, lost.evidence[:32]) == ("warning", "1 of 100 tagged words are lost; ")
+    assert lost.status == "warning" and lost.evidence.startswith("1 of 100 tagged words")
     bare = truncation(
         TokenClassification.from_examples([whole]), [replace(whole, tags=("O",) * 100)], rows(tokenizer, 16)
     )
@@ -127,7 +124,8 @@ def test_an_answer_longer_than_a_window_is_reported(tokenizer: Tokenizer) -> Non
     task = QuestionAnswering.from_examples([short])
     assert truncation(task, [short] * 20, rows(tokenizer, 24)).evidence.startswith("0 of 20 answers do not fit")
     found = truncation(task, [*[short] * 19, long], rows(tokenizer, 24))
-    assert (found.status, found.evidence) == ("warning", "1 of 20 answers do not fit in any window of 24 tokens")
+    assert found.status == "warning"
+    assert found.evidence.startswith("1 of 20 answers") and "24 tokens" in found.evidence
     assert truncation(task, [short, long], rows(tokenizer, 24)).status == "error"
     assert truncation(task, [short, long], rows(tokenizer, 128)).status == "ok"
     assert truncation(task, [replace(short, answers=(), answerable=False)], rows(tokenizer, 24)).status == "skipped"

@@ -33,12 +33,12 @@ from regard.data.corpus.folder import (
 )
 from regard.data.corpus.parts import CorpusEncoder, Part, PartReader, find_parts, write_part
 from regard.data.corpus.sentences import RULES
-from regard.data.corpus.workers import PartJob, Workers
+from regard.data.corpus.workers import PartJob, PartWorkers, part_workers
 from regard.errors import InputError
 from regard.events import Note, drain, map_events
 from regard.files import storage
 from regard.files.checksums import Verify, find_damage
-from regard.files.disk import atomic_write, replace_folder, scratch_folder
+from regard.files.disk import atomic_write, replace_folder
 from regard.files.json_files import json_bytes
 from regard.text import Tokenizer
 
@@ -97,7 +97,7 @@ def corpus_events(
             return _report(source_files, existing, manifest, resumed=resumed, seconds=0.0)
         remedy = f"the finished shards are kept in {folder}: the same command continues"
         with ExitStack() as stack:
-            processes = stack.enter_context(Workers(workers, remedy=remedy)) if workers > 1 else None
+            processes = stack.enter_context(part_workers(workers, folder, remedy=remedy)) if workers > 1 else None
             parts = _parts(source_files.files, key, shard_bytes)
             tokenizer.save(folder / TOKENIZER)
             started = time.perf_counter()
@@ -142,7 +142,7 @@ class _Build:
     parts: list[Part]
 
     def run(
-        self, existing: Sequence[ShardRecord], workers: Workers | None
+        self, existing: Sequence[ShardRecord], workers: PartWorkers | None
     ) -> Generator[CorpusProgress, None, list[ShardRecord]]:
         """Write the missing shards; return the records of all shards."""
         done = existing[-1].next if existing else (0, 0)
@@ -171,18 +171,17 @@ class _Build:
         return shards
 
     def _in_workers(
-        self, existing: Sequence[ShardRecord], parts: list[Part], workers: Workers
+        self, existing: Sequence[ShardRecord], parts: list[Part], workers: PartWorkers
     ) -> Generator[CorpusProgress, None, list[ShardRecord]]:
         shards = list(existing)
         progress = self._progress(existing)
-        with scratch_folder(self.folder / "parts") as scratch, workers.killed_on_error():
-            for number, record in enumerate(workers.results(self._jobs(parts, scratch))):
-                if record is not None:
-                    with replace_folder(shard_folder(self.folder, len(shards))) as staging:
-                        for file in (scratch / str(number)).iterdir():
-                            file.rename(staging / file.name)
-                    shards.append(record)
-                    yield progress(shards, 0, 0)
+        for number, record in enumerate(workers.records(self._jobs(parts, workers.scratch))):
+            if record is not None:
+                with replace_folder(shard_folder(self.folder, len(shards))) as staging:
+                    for file in (workers.scratch / str(number)).iterdir():
+                        file.rename(staging / file.name)
+                shards.append(record)
+                yield progress(shards, 0, 0)
         return shards
 
     def _jobs(self, parts: list[Part], scratch: Path) -> Iterator[PartJob]:

@@ -1,7 +1,6 @@
 """Several processes build one corpus: each reads and encodes whole parts of the text and writes their shards.
 
-This process only says which parts there are, and gives the finished shards their names, in order. A worker is the
-program `regard.data.corpus.worker`.
+This process only says which parts there are, and gives the finished shards their names, in order.
 """
 
 from __future__ import annotations
@@ -9,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
 from regard.data.corpus.documents import Source
 from regard.data.corpus.folder import ShardRecord
 from regard.data.corpus.parts import CorpusEncoder, Part, PartReader, write_part
 from regard.events import drain
+from regard.files.disk import scratch_folder
 from regard.text import Tokenizer
-from regard.worker_process import WorkerFailure, WorkerProcess
+from regard.worker_pool import Work, WorkerPool
 
 
 @dataclass
@@ -32,7 +29,7 @@ class WorkerState:
 
 @dataclass(frozen=True)
 class PartJob:
-    """Write the shard of a part into the folder `staging`, which exists; the result is its record, if it has tokens."""
+    """Write the shard of a part into the folder `staging`, which exists; returns its record, if it has tokens."""
 
     files: tuple[Source, ...]  # that hold the part
     part: Part
@@ -48,74 +45,37 @@ class PartJob:
         return drain(steps, lambda progress: None)
 
 
-class Workers:
-    """Worker processes, for the length of a `with` block. None is left behind, however it ends."""
+@dataclass(frozen=True)
+class PartWorkers:
+    """Processes that write shards of parts to folders in `scratch`."""
 
-    def __init__(self, count: int, *, remedy: str) -> None:
-        self._count, self._remedy = count, remedy
-        self._workers: list[WorkerProcess] = []
+    pool: WorkerPool
+    scratch: Path
 
-    def __enter__(self) -> Self:
-        try:
-            for _ in range(self._count):
-                self._workers.append(self._start())
-        except BaseException:
-            self._kill()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        if kind is None:
-            for worker in self._workers:
-                worker.finish()
-        self._kill()
-
-    @contextmanager
-    def killed_on_error(self) -> Iterator[None]:
-        """On an error the processes end at once, so that the folders they write to can be removed."""
-        try:
-            yield
-        except BaseException:
-            self._kill()
-            raise
-
-    def results(self, jobs: Iterable[PartJob]) -> Generator[Any]:
-        """Do the jobs, one at a time in each process, and yield their results in the order of the jobs.
-
-        The error of the first job that fails is raised, as in one process.
-        """
-        waiting = enumerate(jobs)
-        idle, busy = list(self._workers), dict[Connection, WorkerProcess]()
-        done: dict[int, Any] = {}
+    def records(self, jobs: Iterable[PartJob]) -> Generator[ShardRecord | None]:
+        """Do the jobs; yields the records of their shards in the order of the jobs."""
+        done: dict[int, list[ShardRecord | None]] = {}
         following = 0
-        job = next(waiting, None)
-        while job is not None or busy or following in done:
-            while idle and job is not None:
-                worker = idle.pop()
-                worker.send(job)
-                busy[worker.receiver] = worker
-                job = next(waiting, None)
+        for number, reply in self.pool.run(enumerate(jobs)):
+            if reply is not None:
+                done[number] = reply
             while following in done:
-                result = done.pop(following)
-                if isinstance(result, WorkerFailure):
-                    raise result.error()
-                yield result
+                yield from done.pop(following)
                 following += 1
-            for receiver in wait(list(busy)) if busy else []:
-                assert isinstance(receiver, Connection)
-                worker = busy.pop(receiver)
-                number, result = worker.receive()
-                done[number] = result
-                idle.append(worker)
 
-    def _kill(self) -> None:
-        for worker in self._workers:
-            worker.kill()
 
-    def _start(self) -> WorkerProcess:
-        return WorkerProcess(
-            "regard.data.corpus.worker",
-            name="a worker process",
-            advice=f"there may be too little memory for so many --workers; {self._remedy}",
-            environment={"TOKENIZERS_PARALLELISM": "false"},
-        )
+@contextmanager
+def part_workers(count: int, folder: Path, *, remedy: str) -> Iterator[PartWorkers]:
+    """Processes for the length of a `with` block; `remedy` ends the message about one that died."""
+    pool = WorkerPool(
+        [("a worker process", _load)] * count,
+        advice=f"there may be too little memory for so many --workers; {remedy}",
+        environment={"TOKENIZERS_PARALLELISM": "false"},
+    )
+    with scratch_folder(folder / "parts") as scratch, pool:  # removed when no process writes there any more
+        yield PartWorkers(pool, scratch)
+
+
+def _load() -> Work:
+    state = WorkerState()
+    return lambda job, reply: reply([job.run(state)])

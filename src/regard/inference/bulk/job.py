@@ -29,7 +29,7 @@ from regard.files import storage
 from regard.inference.bulk.parts import PartFolder, PartTask, is_part_folder
 from regard.inference.bulk.ray_engine import RayCluster, compute_on_ray
 from regard.inference.bulk.shards import Block, ShardFolder, WriteRows, manifest, partial_folder
-from regard.inference.bulk.workers import IN_FLIGHT, Compute, ModelFiles, ShardTask, compute_in_workers
+from regard.inference.bulk.workers import IN_FLIGHT, Compute, Computed, ModelFiles, ShardTask, compute_in_workers
 from regard.wording import count_of
 
 SHARD_SIZE = 4096  # rows
@@ -180,32 +180,52 @@ class Job(Generic[R]):
         sizes = {number: min(size, count - number * size) for number in range(-(-count // size))}
         with shards.locked(restart=restart):
             started = time.perf_counter()
-            finished = shards.read_output(self.totals, len(sizes), restart=restart, force=force)
-            if finished is not None:
+            earlier = shards.read_output(self.totals, len(sizes), restart=restart, force=force)
+            if earlier is not None:
                 seconds = time.perf_counter() - started
-                return JobOutcome(shards.output, finished, count, seconds, already_done=True)
-            resumed = yield from self._compute_missing(shards, sizes, compute, task)
+                return JobOutcome(shards.output, earlier, count, seconds, already_done=True)
+            missing, computed, notes = self._plan(shards, sizes, compute, task)
+            yield from notes
+            total = sum(missing.values())
+            resumed = count - total
+            done, counts = 0, dict[int, int]()  # finished rows, and those of the shards that are being computed
+            progress: dict[str, Any] = {"stage": self.stage, "unit": self.unit, "total": total, "resumed": resumed}
+            yield BulkProgress(done=0, **progress)
+            try:
+                with closing(computed):
+                    for number, item in computed:
+                        if isinstance(item, dict):
+                            shards.add(number, item)
+                            continue
+                        counts.pop(number, None)
+                        if item is None:
+                            shards.finish(number)
+                            done += missing[number]
+                        else:
+                            counts[number] = item
+                        yield BulkProgress(done=done + sum(counts.values()), **progress)
+            except InputChanged:
+                shards.clear()
+                raise
             sums = dict.fromkeys(self.totals, 0)
             for block in shards.blocks(*self.totals):
-                sums = {name: total + int(block[name].sum()) for name, total in sums.items()}
+                sums = {name: value + int(block[name].sum()) for name, value in sums.items()}
             shards.write_output(self.write, count, sums, force=force)
             return JobOutcome(shards.output, sums, resumed, time.perf_counter() - started)
 
-    def _compute_missing(
+    def _plan(
         self, shards: ShardFolder | PartFolder, sizes: Mapping[int, int], compute: Compute, task: ShardTask | None
-    ) -> Generator[Event, None, int]:
-        """Compute the shards that are missing or damaged; returns the number of rows that were finished before."""
-        damage: list[str] = []
-        shards.remove_damaged(sizes, damage.append)
-        yield from (DamageNote(message=problem) for problem in damage)
+    ) -> tuple[dict[int, int], Computed, list[Note]]:
+        """The rows of each shard that is missing or damaged, what computes these shards, and notes about that."""
+        notes: list[Note] = []
+        shards.remove_damaged(sizes, lambda problem: notes.append(DamageNote(message=problem)))
         present = set(shards.finished())
         missing = {number: rows for number, rows in sizes.items() if number not in present}
-        total = sum(missing.values())
-        resumed = self.inputs.count - total
-        if resumed:
-            yield Note(message=f"continuing behind {resumed:,} of {self.inputs.count:,} {self.unit}")
+        if resumed := self.inputs.count - sum(missing.values()):
+            notes.append(Note(message=f"continuing behind {resumed:,} of {self.inputs.count:,} {self.unit}"))
         if not self.inputs.rereadable:
-            yield Note(message=f"{self.inputs.name} is read once: if this run is interrupted, it cannot be continued")
+            once = f"{self.inputs.name} is read once: if this run is interrupted, it cannot be continued"
+            notes.append(Note(message=once))
         devices = self.model.devices if self.devices is None else [torch.device(name) for name in self.devices]
         # A worker that would have no second shard to compute is not worth its start.
         devices = devices[: len(missing) // IN_FLIGHT] if task is not None and os.name == "posix" else ()
@@ -216,33 +236,14 @@ class Job(Generic[R]):
         if self.cluster is not None and task is not None and missing:
             address = self.cluster.address
             where = "started on this machine" if address is None else f"at {address}"
-            yield Note(message=f"computing {count_of(len(missing), 'shard')} on Ray, {where}")
+            notes.append(Note(message=f"computing {count_of(len(missing), 'shard')} on Ray, {where}"))
             computed = compute_on_ray(task, self.cluster, rows, count=len(missing), remedy=remedy)
         elif task is not None and len(devices) > 1:
-            yield Note(message=f"computing in {len(devices)} processes, on {', '.join(map(str, devices))}")
+            notes.append(Note(message=f"computing in {len(devices)} processes, on {', '.join(map(str, devices))}"))
             computed = compute_in_workers(task, devices, rows, remedy=remedy)
         else:
             computed = _compute_in_order(compute, rows)
-        done, counts = 0, dict[int, int]()  # finished rows, and those of the shards that are being computed
-        progress: dict[str, Any] = {"stage": self.stage, "unit": self.unit, "total": total, "resumed": resumed}
-        yield BulkProgress(done=0, **progress)
-        try:
-            with closing(computed):
-                for number, item in computed:
-                    if isinstance(item, dict):
-                        shards.add(number, item)
-                        continue
-                    counts.pop(number, None)
-                    if item is None:
-                        shards.finish(number)
-                        done += missing[number]
-                    else:
-                        counts[number] = item
-                    yield BulkProgress(done=done + sum(counts.values()), **progress)
-        except InputChanged:
-            shards.clear()
-            raise
-        return resumed
+        return missing, computed, notes
 
 
 def spool_folder(output: Path | None) -> Path | None:
@@ -276,9 +277,7 @@ def _missing_shards(
     next(rows, None)  # after the last row, a changed input is noticed
 
 
-def _compute_in_order(
-    compute: Compute, shards: Iterable[tuple[int, Iterator[Any]]]
-) -> Generator[tuple[int, Block | int | None], None, None]:
+def _compute_in_order(compute: Compute, shards: Iterable[tuple[int, Iterator[Any]]]) -> Computed:
     """Compute one shard after the other in this process; None: a shard is complete."""
     for number, rows in shards:
         for item in compute(rows):

@@ -16,7 +16,7 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -26,7 +26,7 @@ import torch
 
 from regard.errors import InputError, RegardError
 from regard.inference.bulk.shards import Block
-from regard.inference.bulk.workers import IN_FLIGHT, Compute, ShardTask, WorkerSetup
+from regard.inference.bulk.workers import IN_FLIGHT, Compute, Computed, ShardTask, WorkerSetup
 from regard.worker_process import WorkerFailure
 
 ATTEMPTS = 6  # of a shard whose worker dies; a shard that needs too much memory would be repeated forever
@@ -54,7 +54,7 @@ def compute_on_ray(
     *,
     count: int,
     remedy: str,
-) -> Generator[tuple[int, Block | int | None], None, None]:
+) -> Computed:
     """Compute `count` numbered shards in Ray workers, at most `IN_FLIGHT` per worker at a time.
 
     Yields the number of a shard with a block, or with None when it is complete; shards come in any order. If shards

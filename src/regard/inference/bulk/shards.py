@@ -33,7 +33,7 @@ from regard.files.output_file import read_record, replace_output
 from regard.files.storage import Address, replace_object
 
 Manifest = Mapping[str, object]
-FORMAT = 3  # of what the hashes are made
+FORMAT = 1  # of what the hashes are made
 PARTS = {"format": "Regard's version", "input": "the input", "model": "the model's files"}
 Column = NDArray[Any]
 Block = dict[str, Column]

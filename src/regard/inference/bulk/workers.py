@@ -1,15 +1,14 @@
 """Several devices at a time: one worker process per device, each with its own copy of the model, computes whole shards.
 
-This process reads the rows, sends them and receives the blocks; it alone writes files. A worker is the program
-`regard.inference.bulk.worker`.
+This process reads the rows, sends them and receives the blocks; it alone writes files.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,13 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.inference.bulk.shards import Block, Manifest, fingerprint, is_identified_by_files
 from regard.inference.load_model import load_model
-from regard.worker_process import WorkerFailure, WorkerProcess
+from regard.worker_pool import Work, WorkerPool
 
 IN_FLIGHT = 2  # shards per worker: the one that it computes, and the next
 # Yields blocks of rows and, between them, the number of rows that are finished so far.
 Compute = Callable[[Iterator[Any]], Iterator[Block | int]]
+# The same for numbered shards; None: the shard is complete.
+Computed = Generator[tuple[int, Block | int | None], None, None]
 # What workers compute: loads the model onto a device. It is pickled, names the model and holds the settings.
 ShardTask = Callable[[torch.device], Compute]
 
@@ -52,7 +53,7 @@ class ModelFiles:
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """The first message to a worker: its task, its device, and the settings of torch that results depend on."""
+    """What a worker gets first: its task, its device, and the settings of torch that results depend on."""
 
     task: ShardTask
     device: torch.device
@@ -66,6 +67,16 @@ class WorkerSetup:
             torch.accelerator.set_device_index(self.device.index)
         return self.task(self.device)
 
+    def work(self) -> Work:
+        warnings.simplefilter("ignore")  # the process that started this one has loaded the same model and shown them
+        compute = self.load()
+
+        def work(rows: list[Any], reply: Callable[[Any], None]) -> None:
+            for item in compute(iter(rows)):
+                reply(item)
+
+        return work
+
 
 def compute_in_workers(
     task: ShardTask,
@@ -73,7 +84,7 @@ def compute_in_workers(
     shards: Iterable[tuple[int, Iterator[Any]]],
     *,
     remedy: str,
-) -> Generator[tuple[int, Block | int | None], None, None]:
+) -> Computed:
     """Compute numbered shards in one process per device, at most `IN_FLIGHT` per process at a time.
 
     Yields the number of a shard with a block, with the number of its rows that are finished so far, or with None when
@@ -81,68 +92,18 @@ def compute_in_workers(
     is raised, as in a single process; `remedy` ends the message about a worker that died. Leaves no process behind when
     it ends or is closed.
     """
-    workers: list[Worker] = []
-    waiting = iter(shards)
-    failures: dict[int, WorkerFailure] = {}
-    try:
-        for device in devices:
-            workers.append(Worker(device, count=len(devices), remedy=remedy))
-        for worker in workers:
-            worker.send(WorkerSetup(task, worker.device, torch.get_num_threads(), torch.get_float32_matmul_precision()))
-        for worker in workers * IN_FLIGHT:
-            worker.send_shard(next(waiting, None))
-        while any(number < min(failures, default=number + 1) for worker in workers for number in worker.in_flight):
-            for worker in _ready([worker for worker in workers if worker.in_flight]):
-                number, item = worker.receive()
-                if isinstance(item, WorkerFailure):
-                    if number is None:
-                        raise item.error()
-                    failures[number] = item
-                elif item is None and not failures:
-                    worker.send_shard(next(waiting, None))
-                if not isinstance(item, WorkerFailure):
-                    assert number is not None
-                    yield number, item
-        if failures:
-            raise failures[min(failures)].error()
-        for worker in workers:
-            worker.finish()
-    finally:
-        for worker in workers:
-            worker.kill()
-
-
-class Worker(WorkerProcess):
-    """A worker process; `in_flight` are the shards that it has not finished."""
-
-    def __init__(self, device: torch.device, *, count: int, remedy: str) -> None:
-        self.device = device
-        self.in_flight: list[int] = []
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    with WorkerPool(
+        [
+            (f"the worker process for {device}", WorkerSetup(task, device, threads, precision).work)
+            for device in devices
+        ],
+        in_flight=IN_FLIGHT,
+        advice=f"there may be too little memory; {remedy}",
         # The tokenizer would take all cores in each worker.
-        threads = os.environ.get("RAYON_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // count))
-        super().__init__(
-            "regard.inference.bulk.worker",
-            name=f"the worker process for {device}",
-            advice=f"there may be too little memory; {remedy}",
-            environment={"RAYON_NUM_THREADS": threads},
-        )
-
-    def send_shard(self, shard: tuple[int, Iterator[Any]] | None) -> None:
-        """Send a shard for the worker to compute; None: there is no other."""
-        if shard is not None:
-            number, rows = shard
-            self.in_flight.append(number)
-            self.send((number, list(rows)))
-
-    def receive(self) -> tuple[int | None, Block | int | WorkerFailure | None]:
-        """The next message of the worker."""
-        number, item = super().receive()
-        if item is None or (isinstance(item, WorkerFailure) and number is not None):
-            self.in_flight.remove(number)
-        return number, item
-
-
-def _ready(workers: Sequence[Worker]) -> list[Worker]:
-    """The workers that have a message, or have ended."""
-    ready = wait([worker.receiver for worker in workers])
-    return [worker for worker in workers if worker.receiver in ready]
+        environment={
+            "RAYON_NUM_THREADS": os.environ.get("RAYON_NUM_THREADS")
+            or str(max(1, (os.cpu_count() or 1) // len(devices)))
+        },
+    ) as pool:
+        yield from pool.run((number, list(rows)) for number, rows in shards)

@@ -11,11 +11,10 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from operator import add
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,7 +30,7 @@ from regard.data.readers import TableOptions
 from regard.data.rows import RowReader, open_rows
 from regard.data.text_inputs import DataFrameSource
 from regard.errors import InputError
-from regard.events import Event, Note, map_events
+from regard.events import Event, Note
 from regard.inference.bulk.job import SHARD_SIZE, BulkProgress, InputRows, Job, scan_rows, spool_folder
 from regard.inference.bulk.parts import check_output, expect_rows, import_pyarrow
 from regard.inference.bulk.ray_engine import RayCluster
@@ -291,9 +290,12 @@ def _blocks(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: str) ->
                 block = _token_block(engine, group)
             else:
                 indices = [index for index, (_, text) in enumerate(group) if not is_blank(text)]
+                found = np.empty((len(indices), engine.width), dtype=np.float32)
+                with closing(engine.embed_steps([group[index][1] for index in indices], found)) as steps:
+                    for finished in steps:
+                        yield done + finished
                 vectors = np.zeros((len(group), engine.width), dtype=np.float32)
-                steps = engine.embed_steps([group[index][1] for index in indices])
-                vectors[indices] = yield from map_events(steps, partial(add, done))
+                vectors[indices] = found
                 block = {"vectors": vectors}
         lines = np.array([line for line, _ in group])
         missing = np.array([is_blank(text) for _, text in group])

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
+from itertools import compress, islice
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -82,16 +84,15 @@ class LayerSelection:
         """The width of the result as a multiple of the width of the model."""
         return len(self.chosen) if self.operation == "concat" else 1
 
-    def join(self, states: Iterator[Tensor]) -> Tensor:
-        """Combine the chosen states. Layers after the last chosen one are not computed."""
-        selected = []
-        for number, state in enumerate(states):
-            if number in self.chosen:
-                selected.append(state)
-            if number == self.chosen[-1]:
-                break
+    def select(self, states: Iterable[Tensor]) -> Iterator[Tensor]:
+        """The chosen ones of all states. Layers after the last of them are not computed."""
+        numbers = range(self.chosen[-1] + 1)
+        return compress(islice(states, len(numbers)), map(self.chosen.__contains__, numbers))
+
+    def join(self, selected: Sequence[Tensor]) -> Tensor:
+        """Combine the chosen states."""
         if self.operation == "concat":
-            return torch.cat(selected, dim=-1)
+            return torch.cat(list(selected), dim=-1)
         total = selected[0]
         for state in selected[1:]:
             total = total + state
@@ -256,15 +257,16 @@ class EmbeddingEngine:
 
     def embed(self, texts: Sequence[str], *, on_progress: Callable[[int], None] | None = None) -> NDArray[np.float32]:
         """One vector per text, float32 (n, width), in order; `on_progress` gets the number of finished texts."""
-        return drain(self.embed_steps(texts), on_progress)
+        vectors = np.empty((len(texts), self.width), dtype=np.float32)
+        drain(self.embed_steps(texts, vectors), on_progress)
+        return vectors
 
-    def embed_steps(self, texts: Sequence[str]) -> Generator[int, None, NDArray[np.float32]]:
-        """`embed` in steps, one per batch: yields the number of finished texts and returns the vectors."""
+    def embed_steps(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> Generator[int, None, None]:
+        """`embed` into `vectors` in steps, one per batch: yields the number of finished texts."""
         if self.pooling == "none":
             raise InputError('pooling "none" gives one vector per token: call embed_tokens() instead')
-        vectors = np.empty((len(texts), self.width), dtype=np.float32)
         if not texts:
-            return vectors
+            return
         self.choose_precision(texts)
         parts: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []  # of texts that are divided into pieces
         owners: list[NDArray[np.int64]] = []
@@ -279,19 +281,23 @@ class EmbeddingEngine:
                         lengths.append(window.pieces.lengths)
                     yield window.pieces
 
-            batches = packed_batches(pieces(), settings.tokens)
-            for indices, pooled in run_batches(batches, self._forward(settings.tokens), self.device):
+            forward = self._forward(settings.tokens)
+            for work in run_batches(packed_batches(pieces(), settings.tokens), self.device):
+                indices, tokens = work.batch
+                if work.result is None:
+                    with torch.inference_mode():  # left before the yield, or the caller would be in it too
+                        work.result = forward(tokens)[: len(tokens)]
+                    continue
                 if owners:
-                    parts.append((indices, pooled.numpy()))
+                    parts.append((indices, work.result.numpy()))
                 else:
-                    result.index_copy_(0, torch.from_numpy(indices), pooled)
+                    result.index_copy_(0, torch.from_numpy(indices), work.result)
                 finished += len(indices)
                 yield min(finished, len(texts))
         if owners:
-            vectors = self._join_pieces(parts, np.concatenate(owners), np.concatenate(lengths), len(texts))
+            vectors[:] = self._join_pieces(parts, np.concatenate(owners), np.concatenate(lengths), len(texts))
         if self.normalize:
-            vectors = F.normalize(torch.from_numpy(vectors), dim=-1).numpy()
-        return vectors
+            vectors /= np.sqrt(np.einsum("nw,nw->n", vectors, vectors))[:, None].clip(1e-12)
 
     def embed_ids(self, tokens: TokenIds) -> NDArray[np.float32]:
         """One vector per sequence of token ids, special tokens included, in order and not normalized.
@@ -300,9 +306,14 @@ class EmbeddingEngine:
         """
         vectors = np.empty((len(tokens), self.width), dtype=np.float32)
         with self._settings(()) as settings:
-            batches = packed_batches([tokens], settings.tokens)
-            for indices, pooled in run_batches(batches, self._forward(settings.tokens), self.device):
-                vectors[indices] = pooled.numpy()
+            forward = self._forward(settings.tokens)
+            for work in run_batches(packed_batches([tokens], settings.tokens), self.device):
+                indices, part = work.batch
+                if work.result is None:
+                    with torch.inference_mode():
+                        work.result = forward(part)[: len(part)]
+                else:
+                    vectors[indices] = work.result.numpy()
         return vectors
 
     def embed_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
@@ -315,10 +326,15 @@ class EmbeddingEngine:
         self.choose_precision(texts)
         found: list[TokenVectors | None] = [None] * len(encodings)
         with self._settings(texts) as settings:
-            batches = packed_batches([tokens], settings.tokens)
-            keyed = (((indices, part.lengths), part) for indices, part in batches)
-            for (indices, lengths), hidden in run_batches(keyed, self._token_vectors, self.device):
-                for index, vectors in zip(indices, np.split(hidden.numpy(), np.cumsum(lengths)[:-1]), strict=True):
+            for work in run_batches(packed_batches([tokens], settings.tokens), self.device):
+                indices, part = work.batch
+                if work.result is None:
+                    with torch.inference_mode():
+                        hidden = self._vectors("none", part)[: len(part.ids)].float()
+                        work.result = F.normalize(hidden, dim=-1) if self.normalize else hidden
+                    continue
+                rows = np.split(work.result.numpy(), np.cumsum(part.lengths)[:-1])
+                for index, vectors in zip(indices, rows, strict=True):
                     e = encodings[index]
                     found[index] = TokenVectors(
                         vectors,
@@ -337,8 +353,7 @@ class EmbeddingEngine:
 
         def vectors(precision: str) -> Tensor:
             self._network = inference_copy(self.model, precision)
-            batch = to_device(tokens, self.device)
-            return pool(self._hidden(batch), batch.layout, "mean")[: len(tokens)]
+            return self._vectors("mean", tokens)[: len(tokens)]
 
         found = compare_precisions(self.model, vectors)
         self.precision = found.precision
@@ -351,31 +366,23 @@ class EmbeddingEngine:
         self._network = inference_copy(self.model, self.precision)
         return cpu_settings(self.device, self._network, self.precision, work=sum(map(len, texts)))
 
-    def _hidden(self, batch: Batch) -> Tensor:
-        """The hidden states (N, W) of a packed batch."""
+    def _vectors(self, pooling: str, texts: TokenIds | Batch) -> Tensor:
+        """The vectors of a packed batch: of its sequences or, with pooling none, of its tokens. Fillers may follow."""
+        batch = texts if isinstance(texts, Batch) else to_device(texts, self.device)
         states: Callable[..., Iterator[Tensor]] = self._network.states  # type: ignore[assignment]
-        return self.layers.join(states(batch.ids, batch.layout))
-
-    def _pooled_batch(self, batch: Batch) -> Tensor:
-        return pool(self._hidden(batch), batch.layout, self.pooling)
-
-    def _pooled(self, tokens: TokenIds) -> Tensor:
-        return self._pooled_batch(to_device(tokens, self.device))[: len(tokens)]
-
-    def _token_vectors(self, tokens: TokenIds) -> Tensor:
-        hidden = self._hidden(to_device(tokens, self.device))[: len(tokens.ids)].float()
-        return F.normalize(hidden, dim=-1) if self.normalize else hidden
+        hidden = self.layers.join(list(self.layers.select(states(batch.ids, batch.layout))))
+        return hidden if pooling == "none" else pool(hidden, batch.layout, pooling)
 
     def _forward(self, num_tokens: int) -> Callable[[TokenIds], Tensor]:
-        """A function from token ids to one vector per sequence."""
+        """A function from token ids to one vector per sequence; fillers may follow."""
+        compute, network = partial(self._vectors, self.pooling), self._network
         if self.device.type != "cuda":
-            return self._pooled
-        network = self._network
+            return compute
         dtype = next(parameter.dtype for parameter in network.parameters() if parameter.is_floating_point())
         if depends_on_lengths(network, dtype):
-            return self._pooled
+            return compute
         if self._graphs is None or self._graphs[0] is not network or self._graphs[1].num_tokens != num_tokens:
-            self._graphs = network, GraphedForward(self._pooled_batch, self.device, num_tokens)
+            self._graphs = network, GraphedForward(compute, self.device, num_tokens)
         return self._graphs[1]
 
     def _windows(self, texts: Sequence[str]) -> Iterator[TextWindow]:
@@ -454,6 +461,9 @@ class EmbeddingEngine:
 
 def _text_slices(texts: Sequence[str]) -> Iterator[slice]:
     """Divide texts into windows by their characters; each has twice as many as the one before, up to a limit."""
+    if len(texts) == 1:
+        yield slice(0, 1)
+        return
     ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)))
     start, budget = 0, FIRST_WINDOW
     while start < len(texts):

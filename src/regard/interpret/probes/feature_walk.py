@@ -242,7 +242,7 @@ def _embed_unmasked(
         assert batch.layout.mask is None
         states = cast("Callable[..., Iterator[Tensor]]", engine.model.states)
         with torch.inference_mode():
-            hidden = engine.layers.join(states(batch.ids, batch.layout))
+            hidden = engine.layers.join(list(engine.layers.select(states(batch.ids, batch.layout))))
             vectors = hidden[:, 0] if engine.pooling == "cls" else hidden.mean(1)
         yield start, vectors.float().cpu().numpy()
 

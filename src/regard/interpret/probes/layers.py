@@ -43,6 +43,8 @@ from regard.interpret.probes.probe_heads import (
     token_states,
     word_states,
 )
+from regard.nn.masks import Packed
+from regard.nn.pooling import pool
 from regard.render.result import Result
 from regard.tasks.metrics import entity_counts, interval, mean_interval, scores_of_counts
 from regard.wording import truncation_note
@@ -187,13 +189,8 @@ def _single_items(states: HiddenStates) -> HiddenStates:
 
 def _pool(states: HiddenStates, pooling: str) -> HiddenStates:
     """One vector per example: of its first token, or the mean."""
-    lengths = np.array(states.lengths)
-    starts = np.cumsum(lengths) - lengths
-    if pooling == "cls":
-        values = states.values[:, starts]
-    else:
-        totals = [np.add.reduceat(layer.astype(np.float32), starts) for layer in states.values]
-        values = (np.stack(totals) / lengths[:, None]).astype(np.float16)
+    layout = Packed.from_lengths(states.lengths)
+    values = np.stack([pool(torch.from_numpy(layer), layout, pooling).half().numpy() for layer in states.values])
     return HiddenStates(values, (1,) * len(states.lengths))
 
 

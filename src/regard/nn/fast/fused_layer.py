@@ -59,13 +59,13 @@ class FusedLayer:
             return select(x) + attended + self._feed(select(normed))
         if self.first:
             mixed = attend(self.project(self.attention_norm(x)))
-            x = select(x) + self.after_attention(self.output(select(mixed)))
+            x = self.after_attention(self.output(select(mixed))).add_(select(x))  # in place: new memory costs more
             x = x if cross is None else cross(x)
-            return x + self.after_ffn(self._feed(self.ffn_norm(x)))
+            return self.after_ffn(self._feed(self.ffn_norm(x))).add_(x)
         mixed = attend(self.project(x))
-        x = self.attention_norm(select(x) + self.after_attention(self.output(select(mixed))))
+        x = self.attention_norm(self.after_attention(self.output(select(mixed))).add_(select(x)))
         x = x if cross is None else cross(x)
-        return self.ffn_norm(x + self.after_ffn(self._feed(x)))
+        return self.ffn_norm(self.after_ffn(self._feed(x)).add_(x))
 
     def _feed(self, x: Tensor) -> Tensor:
         return self.outer(self.activate(self.inner(x)))

@@ -25,7 +25,7 @@ from regard.nn.fast.fused_layer import Function, FusedLayer, identity, norm_func
 from regard.nn.fast.int8_weights import int8_range, onednn_int8_product, quantize_matrix, supports_int8
 from regard.nn.fast.packed_linear import FUSED_ACTIVATIONS, pack_matrix, packed_product, supports_packing
 from regard.nn.layer import Layer
-from regard.nn.masks import Context, Layout, Packed
+from regard.nn.masks import Context, Layout, Packed, Padded
 from regard.nn.rotary import Rotary
 from regard.nn.stack import Stack
 
@@ -136,6 +136,8 @@ class _Texts:
     def __init__(self, context: Context, bias: Tensor | None, x: Tensor) -> None:
         self.layout, self.bias = context.layout, bias
         self.positions = partial(context.layout.positions, x, context.start)
+        if isinstance(context.layout, Packed) and context.layout.lengths == (len(x),):
+            self.layout = Padded()  # attention to one text alone: a rectangle without copies
         self.angles: dict[Rotary, tuple[Tensor, Tensor]] = {}
 
     def rotate(self, rotary: Rotary, x: Tensor) -> Tensor:
@@ -152,12 +154,15 @@ class _TextLayer:
 
     def __call__(self, x: Tensor, texts: _Texts, select: Function | None) -> Tensor:
         def attend(projected: Tensor) -> Tensor:
-            query, key, value = self.layer.split_heads(projected, texts.rotate)
             layout, bias = texts.layout, texts.bias
             if isinstance(layout, Packed):
+                query, key, value = self.layer.split_heads(projected, texts.rotate)
                 return self.attention.attend_packed(query, key, value, layout, layout, bias).flatten(-2)
+            rows = projected if projected.ndim == 3 else projected[None]  # one text that came packed
+            query, key, value = self.layer.split_heads(rows, texts.rotate)
             query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-            return self.attention.attend_padded(query, key, value, layout, bias, None).transpose(1, 2).flatten(-2)
+            mixed = self.attention.attend_padded(query, key, value, layout, bias, None).transpose(1, 2)
+            return mixed.flatten(-2) if rows is projected else mixed.reshape(len(projected), -1)
 
         return self.layer(x, attend, select=select)
 

@@ -16,18 +16,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn.fast.packed_linear import FUSED_ACTIVATIONS, ROWS
+from regard.nn.fast.packed_linear import ROWS
 
 LEVELS, REDUCED_LEVELS = 127, 63  # of a weight on either side of zero; reduced where sums would overflow 16 bits
 ROW_TRAILER = 8  # bytes of the step and the minimum behind a quantized row
 MIN_ELEMENTS = 1 << 12  # of a matrix
+_to_bytes: Any = getattr(torch.ops.quantized, "embedding_bag_byte_prepack", None)  # found once
+_IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu_,
+    "gelu": torch.ops.aten.gelu_.default,
+    "gelu-tanh": partial(torch.ops.aten.gelu_.default, approximate="tanh"),
+}
 M = TypeVar("M", bound=nn.Module)
 Product = Callable[[Tensor], Tensor]  # rows (N, K) -> rows (N, M)
 
@@ -163,6 +169,7 @@ def onednn_int8_product(
     # The zeros are the weights of the step and the minimum, which follow the numbers of a quantized row.
     packed: Tensor = torch.ops.onednn.qlinear_prepack(F.pad(integers, (0, ROW_TRAILER)), [ROWS, features + ROW_TRAILER])
     linear: Any = torch.ops.onednn.qlinear_pointwise.default
+    activate = None if activation is None else _IN_PLACE[activation]
 
     def product(x: Tensor) -> Tensor:
         quantized, step, minimum = quantize_rows(x if x.ndim == 2 else x.reshape(-1, features))
@@ -170,8 +177,8 @@ def onednn_int8_product(
         # In place, because new memory costs more than a pass, and in two passes.
         result = result.mul_(step) if bias is None else torch.addcmul(bias, result, step, out=result)
         result.addcmul_(minimum, sums)
-        if activation is not None:
-            _apply_in_place(activation, result)
+        if activate is not None:
+            activate(result)
         return result if x.ndim == 2 else result.view(*x.shape[:-1], -1)
 
     return product
@@ -182,7 +189,7 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     The bytes of step and minimum follow the numbers, so that the quantized rows are (M, K + ROW_TRAILER).
     """
-    quantized = torch.ops.quantized.embedding_bag_byte_prepack.default(x)
+    quantized = _to_bytes(x)
     width = x.shape[1]
     if width % 4:
         step, minimum = quantized[:, width:].contiguous().view(torch.float32).split_with_sizes((1, 1), 1)
@@ -232,10 +239,3 @@ def int8_range() -> int:
         if bool((product == 64 * 255 * levels).all()):
             return levels
     return 0
-
-
-def _apply_in_place(activation: str, x: Tensor) -> None:
-    if activation == "relu":
-        x.relu_()
-    else:
-        torch.ops.aten.gelu_(x, approximate=FUSED_ACTIVATIONS[activation][1])

@@ -136,9 +136,7 @@ def test_a_clip_takes_no_classes(digits: Path, tmp_path: Path) -> None:
 def test_settings_that_do_not_fit_are_refused(digits: Path, tiny_bert_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a Vision Transformer"):
         fit("classify", str(digits), str(digits), model=str(tiny_bert_folder), output=tmp_path / "run")
-    with pytest.raises(
-        InputError, match=r"vision\.num_attention_heads is 3, which does not divide vision\.hidden_size, 16"
-    ):
+    with pytest.raises(InputError, match=r"vision\.num_attention_heads is 3, .*vision\.hidden_size, 16"):
         config = FineTuningConfig.load(overrides=[*SMALL, "vision.num_attention_heads=3"])
         fit("classify", str(digits), str(digits), output=tmp_path / "run", config=config)
 

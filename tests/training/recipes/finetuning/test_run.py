@@ -318,7 +318,7 @@ def test_an_unknown_label_in_dev_is_an_error(tune: Tune, files: Path, tmp_path: 
     other.write_text("the film is good\tpos\nso long\tmixed\nno\tneg\n", encoding="utf-8")
     with pytest.raises(
         InputError,
-        match=r"other.tsv line 2: the label 'mixed' does not occur in the training data, which has 'neg', 'pos'",
+        match=r"other.tsv line 2: .*'mixed' .*training data.* 'neg', 'pos'",
     ):
         tune(tmp_path / "run", dev=str(other))
 

@@ -75,19 +75,19 @@ CASES = {
     "adversarial": {"run_parallel": "fsdp"},
     "words of sentences": {"task": "tag", "run_parallel": "ddp", "training_adversarial_epsilon": 0.0},
 }
-SLOW_CASES = {
+LONG_CASES = {
     "three processes": {"run_parallel": "ddp", "size": 3},
     "four shards": {"run_parallel": "fsdp", "size": 4, "training_optimizer": "muon"},
     "sharded words": {"task": "tag", "run_parallel": "fsdp", "run_gradient_checkpointing": "true"},
     "class weights": {"run_parallel": "fsdp", "training_class_weights": "balanced"},
-    "frozen encoder": {"run_parallel": "fsdp", "training_frozen": "true"},
+    "frozen encoder": {"task": "tag", "run_parallel": "fsdp", "training_frozen": "true"},
     "unfrozen layer by layer": {"run_parallel": "fsdp", "training_unfreeze": 0.5},
     "unfrozen replicas": {"run_parallel": "ddp", "training_unfreeze": 0.5},
 }
 
 
 @pytest.mark.parametrize(
-    "case", [*CASES.values(), *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW_CASES.values())]
+    "case", [*CASES.values(), *(pytest.param(case, marks=pytest.mark.long) for case in LONG_CASES.values())]
 )
 def test_processes_share_each_batch(
     case: dict[str, object], launcher: Launcher, command: Command, tmp_path: Path

@@ -134,11 +134,10 @@ def test_a_wrong_value_is_refused_with_what_was_expected(option: str, message: s
 
 def test_all_wrong_values_are_named_at_once(tmp_path: Path) -> None:
     path = write_config(tmp_path, '[model]\nhidden_size = "wide"\n[vocabulary]\npath = 3\n')
-    assert refusal("run.save_total_limit=0", path=path).splitlines() == [
-        f"{path}: model.hidden_size is 'wide'; expected a whole number",
-        f"{path}: vocabulary.path is 3; expected a text in quotes",
-        "--set run.save_total_limit=0: run.save_total_limit is 0; expected greater than or equal to 1",
-    ]
+    size, vocabulary, limit = refusal("run.save_total_limit=0", path=path).splitlines()
+    assert size.startswith(f"{path}: model.hidden_size is 'wide'") and "whole number" in size
+    assert vocabulary.startswith(f"{path}: vocabulary.path is 3") and "text" in vocabulary
+    assert limit.startswith("--set run.save_total_limit=0: ") and "is 0" in limit and limit.endswith(" 1")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def build_dataset(
 
 def test_from_text_to_dataset(source: Path, tmp_path: Path) -> None:
     dataset, notes = build_dataset([source], tmp_path)
-    assert notes[0] == "training a wordpiece vocabulary of at most 120 entries"
+    assert "wordpiece vocabulary" in notes[0] and "120 entries" in notes[0]
     assert notes[1].startswith("corpus: 120 documents, ")
     assert dataset.tokenizer.size == 120 and dataset.tokenizer.max_length == 32
     corpus = Corpus.open(tmp_path / "corpus")
@@ -45,7 +45,7 @@ def test_from_text_to_dataset(source: Path, tmp_path: Path) -> None:
 def test_the_default_vocabulary_shrinks_to_the_text(source: Path, tmp_path: Path, family: str) -> None:
     dataset, notes = build_dataset([source], tmp_path / "default", family=family, vocabulary_vocab_size=0)
     size = dataset.tokenizer.size
-    assert size < 1000 and notes[1] == f"the vocabulary has {size:,} entries: the text supports no more"
+    assert size < 1000 and f"{size:,} entries" in notes[1] and "no more" in notes[1]
     with pytest.raises(InputError, match=f"--set vocabulary.vocab_size={size}$"):
         given = {"vocabulary_vocab_size": 16384, "vocabulary_exact": "true"}
         build_dataset([source], tmp_path / "given", family=family, **given)

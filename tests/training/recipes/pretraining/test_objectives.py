@@ -270,7 +270,7 @@ def test_whole_word_masking_uses_the_piece_prefix() -> None:
     continues = masking_for(WORDS, whole_words=True).continues
     assert continues is not None and continues.nonzero().flatten().tolist() == [6, 8]
     plain: Any = SimpleNamespace(**{**vars(WORDS), "token": lambda number: f"Ġ{number}"})
-    with pytest.raises(InputError, match="only with a WordPiece vocabulary, and this one has no ## pieces"):
+    with pytest.raises(InputError, match=r"only with a WordPiece vocabulary, .*no ## pieces"):
         masking_for(plain, whole_words=True)
 
 

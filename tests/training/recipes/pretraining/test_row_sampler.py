@@ -266,7 +266,7 @@ def test_documents_of_one_token_have_no_true_pair() -> None:
 @pytest.mark.parametrize("short", [0.0, 0.1])
 def test_next_pairs_of_one_document_are_refused(short: float) -> None:
     text = token_stream([[10] * 20])
-    with pytest.raises(InputError, match=r"one document.*blank line between documents.*objective\.sentence_pairs"):
+    with pytest.raises(InputError, match=r"one document.*blank line .*objective\.sentence_pairs"):
         SentencePairs(text, tokens=12, seed=0, short=short)
     SentencePairs(text, tokens=12, seed=0, kind="order", short=short)
 
@@ -274,14 +274,14 @@ def test_next_pairs_of_one_document_are_refused(short: float) -> None:
 @pytest.mark.parametrize("kind", ["next", "order"])
 def test_full_rows_are_refused_if_documents_are_too_short(kind: Literal["next", "order"]) -> None:
     text = token_stream([[4, 5]] * 15 + [[12]] * 20)
-    with pytest.raises(InputError, match=r"36% of the text.*fewer than 12 tokens.*short_seq_prob above 0"):
+    with pytest.raises(InputError, match=r"36% of the text.*fewer than 12 tokens.*short_seq_prob"):
         SentencePairs(text, tokens=12, seed=0, kind=kind)
     SentencePairs(text, tokens=12, seed=0, kind=kind, short=0.1).spans(0, 10)
 
 
 def test_false_pairs_need_two_documents_that_fill_a_row() -> None:
     text = token_stream([[100], [5]])
-    with pytest.raises(InputError, match="has 1 documents of at least 12 tokens, and such pairs need 2"):
+    with pytest.raises(InputError, match=r"1 documents of at least 12 tokens, .*need 2"):
         SentencePairs(text, tokens=12, seed=0)
     SentencePairs(text, tokens=12, seed=0, short=0.1).spans(0, 10)
 

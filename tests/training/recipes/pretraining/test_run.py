@@ -258,9 +258,7 @@ def test_a_run_that_diverges_leaves_the_last_good_checkpoint(
 
     monkeypatch.setattr(MaskedLanguageModeling, "forward", forward)
     monkeypatch.setattr(module, "LOG_EVERY", math.inf)
-    with pytest.raises(
-        RegardError, match=r"the run has diverged: at step \d+ the loss is nan.* Lower optimizer\.learning_rate"
-    ):
+    with pytest.raises(RegardError, match=r"diverged: at step \d+ .*nan.*Lower optimizer\.learning_rate"):
         train(corpus, tmp_path, run_checkpoint_every=every)
     checkpoints = tmp_path / "checkpoints"
     assert [path.name for path in checkpoints.iterdir()] == left if left else not checkpoints.exists()
@@ -279,6 +277,6 @@ def test_an_existing_model_is_not_overwritten(
 ) -> None:
     model, tokenizer = regard.load(finished[1])
     regard.save(model, tmp_path, tokenizer)
-    with pytest.raises(InputError, match="holds a model, which this run would write over; choose another --output"):
+    with pytest.raises(InputError, match=r"holds a model, .*choose another --output"):
         train(corpus, tmp_path)
     assert not (tmp_path / "config.toml").exists()

@@ -76,12 +76,11 @@ def test_a_signal_saves_and_ends(
     number: signal.Signals, code: int, word: str, launcher: Launcher, source: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
     process = start_run(launcher, command(source, tmp_path, **RUN), tmp_path)
-    sent = time.monotonic()
     os.kill(process.pid, number)
+    seen = max(losses(tmp_path))
     assert process.wait() == code, process.printed
-    assert time.monotonic() - sent < 10
     step = events(tmp_path, "checkpoint")[-1]["step"]
-    assert step == max(losses(tmp_path)) < LONG
+    assert step == max(losses(tmp_path)) <= min(seen + 2, LONG - 1)  # the step that was computed is finished
     *_, message, last = process.printed.splitlines()
     assert message.startswith(f"stopped after step {step:,},") and "--resume" in message and last == word
     again, printed = launcher.run(command(source, tmp_path, "--resume", **RUN))

@@ -122,7 +122,7 @@ def test_micro_batches_that_cannot_be_shared(launcher: Launcher, corpus: Path, t
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_torchrun_starts_such_processes(corpus: Path, single_process_run: Path, tmp_path: Path) -> None:
     starter = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "regard"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -20,7 +20,7 @@ from regard.errors import InputError, RegardError
 from regard.events import drain
 from regard.training.recipes.pretraining import run as running
 from regard.training.recipes.pretraining.run import PretrainingResult, pretrain
-from tests.training.recipes.pretraining.runs import STEPS, config, events, ignore_preparation, losses
+from tests.training.recipes.pretraining.runs import STEPS, config, events, ignore_preparation, losses, step_clock
 
 CPU = torch.device("cpu")
 DROPOUT = {"model_dropout": 0.1, "model_attention_dropout": 0.1}
@@ -252,9 +252,7 @@ def test_another_text_is_refused(corpus: Path, source: Path, unseen: Path, tmp_p
 
 def test_an_unfinished_run_is_not_started_again(corpus: Path, tmp_path: Path) -> None:
     train_until_crash(corpus, tmp_path, step=4)
-    with pytest.raises(
-        InputError, match="holds an unfinished run: continue it with --resume, or choose another --output"
-    ):
+    with pytest.raises(InputError, match=r"holds an unfinished run: .*--resume, .* another --output"):
         train(corpus, tmp_path)
 
 
@@ -297,10 +295,11 @@ def test_foreign_content_is_refused(corpus: Path, tmp_path: Path, name: str, res
 
 def test_a_budget_ends_with_the_clock(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ignore_preparation(monkeypatch)
+    step_clock(monkeypatch)
     changed = {"schedule_max_steps": 0, "schedule_budget": "0.6s", "run_checkpoint_every": "0.2s"}
     result = train(corpus, tmp_path, changed=changed)
     steps = events(tmp_path, "step")
-    assert 0.6 <= result.seconds < 2
+    assert 0.6 <= result.seconds < 0.7
     assert len(steps) == result.steps > 3
     assert all(0 <= step["progress"] < 1 for step in steps) and steps[-1]["progress"] > 0.5
     assert steps[-1]["learning_rate"] == pytest.approx(0.01 * (1 - steps[-1]["progress"]) / 0.95)
@@ -309,6 +308,7 @@ def test_a_budget_ends_with_the_clock(corpus: Path, tmp_path: Path, monkeypatch:
 
 def test_a_resumed_budget_carries_the_time(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ignore_preparation(monkeypatch)
+    step_clock(monkeypatch)
     changed = {"schedule_max_steps": 0, "schedule_budget": "0.8s", "run_checkpoint_every": "0.3s"}
 
     def handle_event(event: Any) -> None:
@@ -322,10 +322,10 @@ def test_a_resumed_budget_carries_the_time(corpus: Path, tmp_path: Path, monkeyp
     assert before["seconds"] >= 0.3
     result = train(corpus, tmp_path, changed=changed, resume=True)
     (resumed,) = events(tmp_path, "resume")
-    assert before["seconds"] <= resumed["seconds"] < before["seconds"] + 0.5
+    assert before["seconds"] <= resumed["seconds"] < before["seconds"] + 0.1
     later = [event for event in events(tmp_path, "step") if event["time"] > resumed["time"]]
     assert later[0]["progress"] >= resumed["seconds"] / 0.8
-    assert 0.8 <= result.seconds < 2
+    assert 0.8 <= result.seconds < 0.9
 
 
 def test_a_budget_includes_the_preparation(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +352,7 @@ def test_a_budget_that_is_used_up_keeps_the_text(source: Path, tmp_path: Path, m
     changed = {"schedule_max_steps": 0, "schedule_budget": "1000s", "run_checkpoint_every": "1 steps"}
     now = time.perf_counter
     monkeypatch.setattr(running, "time", SimpleNamespace(perf_counter=lambda: now() - 1000))
-    with pytest.raises(InputError, match=r"the budget of 1000s is used up before the first step.*run the same command"):
+    with pytest.raises(InputError, match=r"1000s is used up .*first step.*the same command"):
         train(source, tmp_path, changed=changed)
     assert (tmp_path / "vocabulary").is_dir() and (tmp_path / "corpus").is_dir()
     monkeypatch.undo()

@@ -137,10 +137,8 @@ def test_another_number_of_processes_continues_with_the_next_sample(
 def test_a_killed_process_ends_the_others(launcher: Launcher, corpus: Path, tmp_path: Path) -> None:
     processes = start_processes(launcher, command(corpus, tmp_path, **FSDP | {"schedule_max_steps": 100_000}))
     wait_for_steps(tmp_path, 5)
-    begin = time.monotonic()
     os.kill(processes[1].pid, signal.SIGKILL)
-    assert exit_codes(processes) == [1, -signal.SIGKILL]
-    assert time.monotonic() - begin < 60
+    assert exit_codes(processes) == [1, -signal.SIGKILL]  # long before ten minutes: `exit_codes` does not wait for them
     *_, line = processes[0].printed.splitlines()
     assert line.startswith("error: process 0 of 2 lost another process, which ended or did not answer for 10 minutes")
     assert Checkpoints(tmp_path / "checkpoints").latest() is not None
@@ -172,7 +170,7 @@ def test_a_recurrent_model_is_not_divided(launcher: Launcher, corpus: Path, tmp_
     assert "run.parallel=fsdp cannot divide this model: the weights of its recurrent layers" in processes[0].printed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["gpt", "t5"])
 def test_other_families(family: str, launcher: Launcher, source: Path, tmp_path: Path) -> None:
     changed = PARTED | {"run_gradient_checkpointing": "true"}

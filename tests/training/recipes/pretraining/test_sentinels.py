@@ -54,5 +54,5 @@ def test_other_vocabularies_have_no_sentinels() -> None:
 
 
 def test_an_invalid_size_is_refused() -> None:
-    with pytest.raises(InputError, match=r"at least 257 entries.*In vocabulary.vocab_size, 300, 101 entries"):
+    with pytest.raises(InputError, match=r"at least 257 entries.*vocab_size, 300, 101 entries"):
         train_with_sentinels(LINES, size=300, lowercase=False, minimum=2, max_length=None)

@@ -109,5 +109,5 @@ def test_the_same_seed_drops_the_same_spans() -> None:
 def test_too_few_sentinels_are_refused() -> None:
     sizes = SpanSizes.filling(64, rate=0.15, span=3.0)
     SpanCorruption(sizes, sentinels=SENTINELS[: sizes.spans + 1], end=END)
-    with pytest.raises(InputError, match=rf"has {sizes.spans} dropped spans, and the vocabulary has {sizes.spans}"):
+    with pytest.raises(InputError, match=rf"{sizes.spans} dropped spans, .* has {sizes.spans}"):
         SpanCorruption(sizes, sentinels=SENTINELS[: sizes.spans], end=END)
