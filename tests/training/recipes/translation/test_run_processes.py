@@ -26,7 +26,8 @@ def command(output: Path, *settings: str, model: str = "transformer") -> list[st
     table = output.parent / "pairs.tsv"
     table.write_text("".join(f"{source}\t{target}\n" for source, target in sentences(60)), encoding="utf-8")
     values = [part for setting in (*SETTINGS, *settings) for part in ("--set", _as_toml(setting))]
-    return ["train", "translate", "--train", str(table), "-o", str(output), "-m", model, "--device", "cpu", *values]
+    files = ["--train", str(table), "--limit", "55", "-o", str(output)]
+    return ["train", "translate", *files, "-m", model, "--device", "cpu", *values]
 
 
 def _as_toml(setting: str) -> str:
@@ -41,7 +42,7 @@ def test_two_processes_are_one_run(model: str, parallel: str, launcher: Launcher
     assert code == 0, printed
     processes = start_processes(launcher, command(shared, f"run.parallel={parallel}", model=model))
     assert exit_codes(processes) == [0, 0], [process.printed for process in processes]
-    assert processes[1].printed == ""
+    assert "55 of 60 pairs were sampled" in processes[0].printed and processes[1].printed == ""
     found, expected = losses(shared), losses(alone)
     assert found.keys() == expected.keys() and len(found) > 5
     for step, (values,) in expected.items():
