@@ -47,7 +47,7 @@ test-fast: $(VENV)/ready-to-test
 
 test-all: $(VENV)/ready-to-test
 	@$(BIN)/python web/build.py --quiet || true
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" --durations=50 $(ARGS)
 
 check: $(VENV)/ready-to-test
 	$(BIN)/ruff check .
