@@ -232,7 +232,7 @@ def test_heads_are_probed_once_per_text(
     assert swept_texts.count("a good day") == 2  # evicted from the cache meanwhile
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.long), (390, "dark")])
 @pytest.mark.parametrize("name", ["bert", "gpt", "classifier"])
 def test_the_view_is_accessible_and_fits_a_narrow_screen(
     browser: Browser, address: str, folders: dict[str, str], name: str, width: int, scheme: Any, axe: str

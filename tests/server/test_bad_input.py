@@ -217,7 +217,9 @@ def test_values_that_are_not_text(address: str, folders: dict[str, Path], name: 
         assert check_handled(*post(address, f"/v1/{name}/view", body)[:2]), argument
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name == "layers" else name for name in VERBS]
+)
 def test_unusual_settings(address: str, folders: dict[str, Path], name: str) -> None:
     for argument in sorted(arguments_of(name) - TEXTS - {"model"}):
         for value in ("nonsense", "-1", "1e9", "99999999999999999999", "²", "nan", "0.5", "a,b", "1." * 500):

@@ -271,8 +271,8 @@ def test_no_cell_of_a_csv_file_is_a_formula(page: Page, studio: str, tmp_path: P
     expect(page.locator(".files [role=status]")).to_have_text("CSV file saved.")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.long), 390])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.long), "dark"])
 @pytest.mark.parametrize("place", ["senses", "map?at=3", "features?step=all"])
 def test_the_view_is_accessible_and_fits_a_narrow_screen(
     browser: Browser, axe: str, studio: str, place: str, width: int, scheme: Any

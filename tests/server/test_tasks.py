@@ -412,7 +412,7 @@ def test_a_rejected_training_request_shows_the_error(browser: Browser, address: 
     page.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.long), (390, "dark")])
 @pytest.mark.parametrize("name", ["plain", *TASKS])
 def test_the_view_is_accessible_and_fits_a_narrow_screen(
     browser: Browser, axe: str, address: str, folders: dict[str, str], name: str, width: int, scheme: Any

@@ -303,7 +303,14 @@ def test_an_exported_file_works_from_disk(
         expect(alone.locator(".candidates h2")).to_contain_text(f"Time step {number} of")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark"), (390, "light")])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        pytest.param(1280, "light", marks=pytest.mark.long),
+        (390, "dark"),
+        pytest.param(390, "light", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("name", ["transformer", "additive", "plain"])
 def test_the_view_is_accessible_and_fits_a_narrow_screen(
     browser: Browser, address: str, folders: dict[str, str], axe: str, width: int, scheme: Any, name: str

@@ -22,6 +22,7 @@ def check(found: dict[str, Any], *, growth_mb: float = 50) -> None:
     assert found["growth MB"] < growth_mb, (found["memory MB"], found["growth MB by process"])
 
 
+@pytest.mark.long
 def test_every_malformed_request_gets_an_answer(server: ServerProcess, model_folders: dict[str, Path]) -> None:
     """The first requests bring every process to the memory that it keeps; a leak would show in the second round.
 

@@ -28,6 +28,7 @@ QUICK = (
 )
 
 
+@pytest.mark.long
 def test_a_fault_at_any_operation_of_the_end(
     files: Path,
     tiny_bert_folder: Path,
