@@ -215,6 +215,7 @@ class TransformerLayer(Layer):
 
     attention: Attention
     ffn: FeedForward
+    has_cross_attention: bool = False
 
     def __init__(self, layer: LayerConfig) -> None:
         super().__init__()

@@ -120,8 +120,7 @@ class _LayerStep:
 
     def __init__(self, block: Block | ParallelBlock, product: MakeProduct) -> None:
         self.layer = FusedLayer(block, product)
-        has_cross = isinstance(block, Block) and block.has_cross_attention
-        self.cross = _CrossAttention(cast(Block, block), product) if has_cross else None
+        self.cross = _CrossAttention(cast(Block, block), product) if block.has_cross_attention else None
         self.scale, self.window = block.attention.scale, block.attention.window
 
     def __call__(self, x: Tensor, cache: LayerCache, step: _Step) -> Tensor:

@@ -131,9 +131,11 @@ class InferenceStack(Stack):
 
 
 def _is_fusible(layer: nn.Module) -> TypeGuard[Block | ParallelBlock]:
-    if type(layer) not in (Block, ParallelBlock) or getattr(layer, "has_cross_attention", False):
+    if type(layer) not in (Block, ParallelBlock):
         return False
     assert isinstance(layer, TransformerLayer)
+    if layer.has_cross_attention:
+        return False
     attention = layer.attention
     return (
         type(attention) is Attention

@@ -6,6 +6,7 @@ be compiled and distributed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -49,7 +50,7 @@ class PretrainingDataset:
     digest: str
 
 
-class PretrainingObjective(nn.Module):
+class PretrainingObjective(nn.Module, ABC):
     """What a model learns: the rows of text it reads, its losses, its scores, and what it needs of a tokenizer.
 
     `forward` returns the loss to minimize as "loss", and its parts by name.
@@ -65,18 +66,18 @@ class PretrainingObjective(nn.Module):
         return cls(model)
 
     @staticmethod
+    @abstractmethod
     def micro_batches(config: PretrainingConfig, dataset: PretrainingDataset, tokens: int) -> MicroBatches:
         """Micro-batches of `tokens` tokens."""
-        raise NotImplementedError
 
+    @abstractmethod
     def prepare(self, batch: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """The keyword arguments of `forward`."""
-        raise NotImplementedError
 
     @staticmethod
+    @abstractmethod
     def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
         """Scores on held-out text by name."""
-        raise NotImplementedError
 
     @staticmethod
     def check_held_out(config: PretrainingConfig, dataset: PretrainingDataset) -> None:
@@ -88,9 +89,9 @@ class PretrainingObjective(nn.Module):
         return {"": model}
 
     @staticmethod
+    @abstractmethod
     def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
         """FLOPs of matrix products and attention, forward and backward, per token read."""
-        raise NotImplementedError
 
     @classmethod
     def missing_tokens(cls, tokenizer: Tokenizer) -> list[str]:

@@ -10,6 +10,7 @@ many, so that a corpus on an object store needs no more than two groups of shard
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -70,7 +71,7 @@ class EpochOrder:
     bounds: Positions
 
 
-class RowSampler:
+class RowSampler(ABC):
     """A sequence of rows. A subclass defines the rows; `full` says whether all have `tokens` tokens.
 
     The rows of `shuffle_shards` pieces are mixed at a time, or those of all pieces if it is 0.
@@ -87,9 +88,9 @@ class RowSampler:
         self._order: EpochOrder | None = None
         self._group = (-1, -1)  # epoch and number of the group whose pieces were asked for
 
+    @abstractmethod
     def spans(self, first: int, count: int) -> RowSpans:
         """Rows `first` to `first + count` of the endless sequence."""
-        raise NotImplementedError
 
     def _runs(self, first: int, count: int) -> Iterator[tuple[Positions, Positions]]:
         """The anchors of rows, at or near which they start, in runs of one group, each with the pieces of the group."""
