@@ -47,6 +47,7 @@ def token_files(folder: Path) -> dict[str, bytes]:
     return {name: data for name, data in files(folder).items() if name.startswith(("shard", "tokenizer"))}
 
 
+@pytest.mark.long
 def test_the_corpus_is_that_of_pretraining(folder: Path, capsys: Captured) -> None:
     assert run(["corpus", "build", "story.txt", "-o", "built", *VOCABULARY]) == 0
     out, error = capsys.readouterr()
@@ -121,7 +122,8 @@ def test_foreign_files_are_not_touched(folder: Path, capsys: Captured) -> None:
     assert files(folder / "mine") == {"notes.txt": b"mine"}
 
 
-@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.long), "2"])
+@pytest.mark.long
+@pytest.mark.parametrize("workers", ["1", "2"])
 def test_ctrl_c_says_how_to_continue(folder: Path, workers: str, default_sigint: None) -> None:
     (folder / "long.txt").write_text(story(3_000))
     assert run(["corpus", "build", "long.txt", "-o", "whole", "--shard-size", "5kb", *VOCABULARY]) == 0

@@ -297,6 +297,7 @@ def test_two_runs_cannot_write_one_output(call: Callable[..., int], tmp_path: Pa
     assert f"out.npy.partial is in use by process {os.getpid()}, which writes to it" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_real_model_equals_sentence_transformers(
     minilm_folder: Path, shared_data: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -316,6 +317,7 @@ def test_a_real_model_equals_sentence_transformers(
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_all_mpnet_base_v2_equals_sentence_transformers(
     mpnet_folder: Path, shared_data: Callable[[str], Path], tmp_path: Path
 ) -> None:

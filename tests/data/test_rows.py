@@ -331,6 +331,7 @@ def test_a_field_of_a_megabyte(write: Write) -> None:
     assert read(write("a.tsv", f"1\t{long}\n"), "1") == [(1, long)]
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_file(write: Write) -> None:
     peaks = []
     for lines in (20_000, 200_000):

@@ -39,6 +39,7 @@ def running(processes: list[WorkerProcess]) -> int:
     return sum(worker.process.poll() is None for worker in processes)
 
 
+@pytest.mark.long
 def test_the_result_does_not_depend_on_the_number_of_processes(processes: list[WorkerProcess]) -> None:
     tasks = plan_tasks(SMALL, [])[:2]
     epochs: dict[int, list[tuple[str, int]]] = {}

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("page_built")
 VIEWS = ("look", "lens", "activations", "compare", "senses", "map", "heads", "ablate", "figure", "features", "search")
 
 
+@pytest.mark.long
 def test_every_view_opens_in_a_notebook(browser: Any, placeholders: dict[str, str]) -> None:
     page = browser.new_page()
     messages: list[str] = []

@@ -284,6 +284,7 @@ def test_unusual_texts_in_streams(address: str, folders: dict[str, Path], name: 
                 assert check_handled(status, answer), (what, answer)
 
 
+@pytest.mark.long
 def test_deleted_model_folders(folders: dict[str, Path], tmp_path: Path, run_app: Callable[[Starlette], str]) -> None:
     """Loaded models stay usable, others give an error message, and the studio keeps running."""
     here = {kind: Path(shutil.copytree(folder, tmp_path / kind)) for kind, folder in folders.items()}

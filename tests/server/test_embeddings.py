@@ -116,6 +116,7 @@ AT_REST = """async () => {
 }"""
 
 
+@pytest.mark.long
 def test_points_glide_from_layer_to_layer(browser: Browser, studio: str) -> None:
     """Every frame in between is drawn; with reduced motion there is none."""
     parameters = urlencode({"word": "train", "texts": "He took a train.\nHe likes to train.\nThe train was late."})

@@ -143,6 +143,7 @@ def test_a_killed_process_is_restarted_and_its_requests_get_503(opened: tuple[Se
         assert status == 200 or (status == 503 and "retry-after" in headers)
 
 
+@pytest.mark.long
 def test_a_verb_ends_with_its_budget_and_its_process_goes_on(endless: ServerProcess) -> None:
     pids = descendants(endless.process.pid)
     status, _, body = endless.ask("/v1/cluster", CLUSTER)
@@ -151,6 +152,7 @@ def test_a_verb_ends_with_its_budget_and_its_process_goes_on(endless: ServerProc
     assert descendants(endless.process.pid) == pids
 
 
+@pytest.mark.long
 def test_a_verb_ends_when_its_client_goes(tiny_bert_folder: Path, tmp_path: Path) -> None:
     """The next verb could not be answered otherwise: there is no budget to speak of."""
     (tmp_path / "sitecustomize.py").write_text(ENDLESS)

@@ -282,7 +282,8 @@ def test_invalid_input_shows_an_error(browser: Browser, figure_studio: str) -> N
     page.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.long), (390, "dark")])
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_the_view_is_accessible_and_fits_a_narrow_screen(
     browser: Browser, figure_studio: str, axe: str, width: int, scheme: Any
 ) -> None:

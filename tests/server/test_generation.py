@@ -389,7 +389,8 @@ def test_a_bad_link_can_be_corrected(browser: Browser, studio_address: str, gpt:
     page.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.long), (390, "dark")])
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_the_view_is_accessible_and_fits_a_narrow_screen(
     browser: Browser, studio_address: str, gpt: str, axe: str, width: int, scheme: Any
 ) -> None:

@@ -127,6 +127,7 @@ def answer_exercise(page: Page, chapter: str, name: str) -> None:
     assert marks.index("right") == answer["choice"]
 
 
+@pytest.mark.long
 def test_the_list_remembers_what_was_answered(course_page: Page, axe: str) -> None:
     page, chapter = course_page, load_chapter(CHAPTERS[0])
     exercise = next(part for part in chapter.parts if part.name in chapter.exercises and not is_slow(part))
@@ -232,6 +233,7 @@ def small_course(page_built: None, run_app: Callable[[Starlette], str], requeste
     return run_app(create_app(stub_registry(run)))
 
 
+@pytest.mark.long
 def test_parts_load_when_they_come_into_view(
     small_course: str, requested: list[str], browser: Browser, axe: str
 ) -> None:

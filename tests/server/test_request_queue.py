@@ -180,6 +180,7 @@ def test_many_disconnected_clients_leave_an_empty_queue(run_app: Callable[[Starl
         assert PendingRequest(address, "last", "z").answer()[0] == 200
 
 
+@pytest.mark.long
 def test_a_model_stops_when_its_client_disconnects(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> None:
     """Many forward passes, as in a scan of heads over texts; only the model itself checks for a disconnect."""
     passes, ended = threading.Semaphore(0), threading.Semaphore(0)

@@ -169,6 +169,7 @@ def test_translators_and_fine_tuned_models_cannot_be_fine_tuned(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_model_can_be_trained_on_built_in_examples(
     folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
@@ -367,6 +368,7 @@ def open_attention(page: Page) -> None:
     page.locator("header a[href^='#attention']").click()
 
 
+@pytest.mark.long
 def test_form_input_is_preserved_after_a_failed_training(
     page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

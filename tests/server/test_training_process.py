@@ -50,6 +50,7 @@ def wait_until_it_reads(process: subprocess.Popen[bytes], path: Path) -> None:
     pytest.fail(f"{path} was not opened")
 
 
+@pytest.mark.long
 def test_a_process_gives_the_same_result_as_a_thread(
     tmp_path: Path, tiny_bert_folder: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

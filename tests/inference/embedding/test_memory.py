@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 PEAK = """
 import resource, sys
@@ -20,6 +21,7 @@ print(embedded(sys.argv[1]), embedded(sys.argv[2]))
 """
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_input(tiny_bert_folder: Path, tmp_path: Path) -> None:
     """Ten times as many texts, whose vectors alone take 90 MB more."""
     for count in (2_000, 20_000):

@@ -102,6 +102,7 @@ def test_clients_that_leave_leave_the_queue(small: ServerProcess) -> None:
     assert one > 200 and all_of_them < 11 * one  # of the twelve that left, not all were computed
 
 
+@pytest.mark.long
 def test_slow_clients_get_408(small: ServerProcess) -> None:
     whole = small.request("/embed", json.dumps({"inputs": "a film " * 30}).encode())
     head, _, body = whole.partition(b"\r\n\r\n")

@@ -39,6 +39,7 @@ def examine(server: ServerProcess, folder: Path, *, include: str, examples: int)
     return done.stdout
 
 
+@pytest.mark.long
 def test_the_endpoints_of_other_clients_conform(server: ServerProcess, tmp_path: Path) -> None:
     output = examine(server, tmp_path, include=SERVED, examples=5)
     assert re.search(r"(\d+) passed", output) or "No issues found" in output

@@ -74,8 +74,6 @@ def run(launcher: Launcher, arguments: list[str], size: int) -> list[Process]:
 CASES = {
     "adversarial": {"run_parallel": "fsdp"},
     "words of sentences": {"task": "tag", "run_parallel": "ddp", "training_adversarial_epsilon": 0.0},
-}
-LONG_CASES = {
     "three processes": {"run_parallel": "ddp", "size": 3},
     "four shards": {"run_parallel": "fsdp", "size": 4, "training_optimizer": "muon"},
     "sharded words": {"task": "tag", "run_parallel": "fsdp", "run_gradient_checkpointing": "true"},
@@ -86,9 +84,8 @@ LONG_CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    "case", [*CASES.values(), *(pytest.param(case, marks=pytest.mark.long) for case in LONG_CASES.values())]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES.values())
 def test_processes_share_each_batch(
     case: dict[str, object], launcher: Launcher, command: Command, tmp_path: Path
 ) -> None:
