@@ -246,7 +246,11 @@ def calibrate(
 def describe_compute(model: FineTunedModel, device: torch.device) -> str:
     """A sentence with the device and the data type of predictions."""
     chosen = model.computing_precision(device)
-    reason = "" if model.inference_precision else f", as run.precision was {model.precision} in training"
+    reason = (
+        ""
+        if model.inference_precision or model.published is not None
+        else f", as run.precision was {model.precision} in training"
+    )
     return f"computing on {device} in {PRECISION_NAMES[chosen]}{reason}"
 
 
