@@ -7,7 +7,7 @@ for the architectures of GGUF files (`GGUF`). A family without a module has Rega
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -51,7 +51,7 @@ class TensorNames:
     without dimensions of size 1; `convert(name, tensor)` undoes another convention of the file for one of its tensors;
     `shared` matches names in `output_heads` that fine-tuned models have too. Several names of theirs are parts of one
     tensor of ours, of equal size unless `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for
-    weight or bias, `{base}` for the prefix.
+    weight or bias, `{base}` for the prefix. `class_prefixes` are prefixes of classes that differ, by their endings.
     """
 
     prefix: str = ""
@@ -65,6 +65,14 @@ class TensorNames:
     convert: Callable[[str, Any], Any] = same_tensor
     shared: str = NOTHING
     qkv_sizes: tuple[int, int, int] | None = None
+    class_prefixes: Mapping[str, str] = field(default_factory=dict)
+
+    def of_class(self, document: Mapping[str, Any]) -> TensorNames:
+        """Return the names in the files of the class that a config.json names."""
+        classes = document.get("architectures")
+        name = str(classes[0]) if isinstance(classes, list) and classes else ""
+        prefix = next((prefix for ending, prefix in self.class_prefixes.items() if name.endswith(ending)), None)
+        return self if prefix is None else replace(self, prefix=prefix)
 
 
 def qkv(before: str, names: tuple[str, str, str]) -> tuple[str, ...]:

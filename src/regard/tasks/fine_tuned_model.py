@@ -164,6 +164,10 @@ class FineTunedModel:
         """The model with another margin by which an answer must exceed "no answer"; None keeps the trained one."""
         return self if threshold is None else replace(self, task=self.task.with_threshold(threshold))
 
+    def with_aggregation(self, aggregation: str | None) -> FineTunedModel:
+        """The model with another way of joining tokens to entities; None keeps its own."""
+        return self if aggregation is None else replace(self, task=self.task.with_aggregation(aggregation))
+
     def with_precision(self, precision: InferencePrecision | None) -> FineTunedModel:
         """The model with another precision of predictions; None keeps that of training."""
         return self if precision is None else replace(self, inference_precision=precision)

@@ -244,6 +244,12 @@ class Task(ABC, Generic[Example]):
             f"{self.name}"
         )
 
+    def with_aggregation(self, aggregation: str) -> Task[Example]:
+        """The task with another way of joining tokens to entities."""
+        raise InputError(
+            f"only models that tag tokens and that Regard did not train have an aggregation; this one does {self.name}"
+        )
+
 
 class LabelTask(Task[Example]):
     """A task whose outputs are named labels."""

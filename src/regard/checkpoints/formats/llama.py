@@ -27,7 +27,11 @@ LAYER: Table = {
 }
 
 
-def tensor_names(layer: Table, config: LlamaConfig) -> TensorNames:
+# Some families call the base model otherwise in this class.
+ANSWERING = {"ForQuestionAnswering": "transformer."}
+
+
+def tensor_names(layer: Table, class_prefixes: Mapping[str, str], config: LlamaConfig) -> TensorNames:
     """Return the names of a model whose layers have those in `layer`."""
     width = config.head_width
     keys = width * (config.num_key_value_heads or config.num_attention_heads)
@@ -39,6 +43,7 @@ def tensor_names(layer: Table, config: LlamaConfig) -> TensorNames:
         copies={"lm_head.weight": "{base}embed_tokens.weight"} if config.tie_word_embeddings else {},
         buffers=r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
         qkv_sizes=(width * config.num_attention_heads, keys, keys),
+        class_prefixes=class_prefixes,
     )
 
 
@@ -128,10 +133,18 @@ KEYS = {
 TASK_HEADS = {"SequenceClassification": {"output": "score"}, "TokenClassification": {"output": "score"}}
 
 
-def file_format(class_prefix: str, keys: Mapping[str, str], *, layer: Table = LAYER, **options: Any) -> FileFormat:
+def file_format(
+    class_prefix: str,
+    keys: Mapping[str, str],
+    *,
+    layer: Table = LAYER,
+    class_prefixes: Mapping[str, str] | None = None,
+    **options: Any,
+) -> FileFormat:
     """Return the file format of a family like Llama, with the names inside one layer."""
     options = {"read": read, "write": write, "task_heads": TASK_HEADS, **options}
-    return FileFormat(keys, partial(tensor_names, layer), class_prefix=class_prefix, **options)
+    names = partial(tensor_names, layer, class_prefixes or {})
+    return FileFormat(keys, names, class_prefix=class_prefix, **options)
 
 
 GGUF_KEYS = {
@@ -215,7 +228,7 @@ def gguf_format(architecture: str, layer: Table = LAYER) -> dict[str, FileFormat
             },
             output_heads={"output": {"output.weight": "output.weight"}},
             buffers=re.escape(ROPE_FREQUENCIES),
-            qkv_sizes=tensor_names(layer, config).qkv_sizes,
+            qkv_sizes=tensor_names(layer, {}, config).qkv_sizes,
             convert=partial(separate_halves, config.head_width) if architecture == "llama" else same_tensor,
         )
 
@@ -233,5 +246,6 @@ FORMAT = file_format(
     "Llama",
     {**KEYS, "attention_bias": "attention_bias", "mlp_bias": "mlp_bias"},
     fixed={"pretraining_tp": 1},
+    class_prefixes=ANSWERING,
 )
 GGUF = gguf_format("llama")
