@@ -17,7 +17,7 @@ from tests.parity.published import DECODERS, ENCODERS, LONG, SENTENCES, publish
 from tests.parity.references import REFERENCES, randomized
 
 TOLERANCE = 1e-5
-FAMILIES = (*ENCODERS, *DECODERS)
+FAMILIES = (*ENCODERS, *DECODERS, "bart")
 LABELS = [1, 2, 7]
 
 

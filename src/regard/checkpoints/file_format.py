@@ -107,7 +107,8 @@ class FileFormat:
     `read(fields, document)` completes the fields read from config.json; `write(document, fields)` completes a new one.
     `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification; `classes` tells
     how they end. `task_heads` maps the classes to the names of the head's layers. A task on one vector per text whose
-    class is missing is stored as SequenceClassification; a task on tokens whose class is missing has one layer.
+    class is missing is stored as SequenceClassification; a task on tokens whose class is missing has one layer, if the
+    family has `token_heads`.
     `head_values` lists keys that change the computation of a published head, with the supported values; `pooling_key`
     is the one of them that says how a text becomes one vector, cls or mean.
     """
@@ -124,6 +125,7 @@ class FileFormat:
     classes: Mapping[tuple[str, ...], str] = field(default_factory=lambda: CLASSES)
     model_type: str = ""  # in config.json; "" if it is the name of the family
     task_heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    token_heads: bool = True
     head_values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     pooling_key: str = ""
 
@@ -133,7 +135,8 @@ class FileFormat:
 
     def supports(self, head: str) -> bool:
         """Whether Regard reads and writes the class of transformers with this task head."""
-        return head in self.task_heads or (head in TOKEN_HEADS and "SequenceClassification" in self.task_heads)
+        one_layer = self.token_heads and "SequenceClassification" in self.task_heads
+        return head in self.task_heads or (head in TOKEN_HEADS and one_layer)
 
     def architecture(self, output_heads: Collection[str]) -> str:
         """Return the name of transformers' class with these heads."""

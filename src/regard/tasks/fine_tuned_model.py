@@ -182,7 +182,8 @@ class FineTunedModel:
         published = None
         if self.published is not None:
             pad = self.published.get("pad_token_id", getattr(config, "pad_token_id", None))
-            published = PublishedInputs(pad)
+            end = config.eos_token_id if can(self.model.encoder, "encoder-decoder") else None
+            published = PublishedInputs(pad, end)
         return InputBuilder(
             self.tokenizer, family=config.family, max_length=self.length, vectors=vectors, published=published
         )
@@ -377,7 +378,8 @@ def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
         return FineTunedModel(
             task, ImageClassifier(encoder).to(device).eval(), None, 0, folder=folder, published=published
         )
-    _check_text_model(encoder, folder)
+    if not can(encoder, "encoder-decoder"):
+        _check_text_model(encoder, folder)
     mean_pooled = task.pooled and bool(file.pooling_key) and document.get(file.pooling_key) == "mean"
     model = _with_head(folder, encoder, rest, task, mean_pooled=mean_pooled).to(device).eval()
     tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
@@ -403,7 +405,10 @@ def _with_head(
 ) -> EncoderWithHead:
     """The encoder of a folder with the head of a task, whose weights are in the `rest` of the file."""
     pooled = can(encoder, "pooling")  # the pooler becomes part of the head
-    model = EncoderWithHead.from_encoder(encoder, task, vectors, mean_pooled=mean_pooled)
+    if can(encoder, "encoder-decoder"):
+        model = EncoderWithHead.from_encoder_decoder(encoder, task)
+    else:
+        model = EncoderWithHead.from_encoder(encoder, task, vectors, mean_pooled=mean_pooled)
     _, names = _transformers_names(model, task)
     state = _state(model)
     for ours, expected in list(state.items()):

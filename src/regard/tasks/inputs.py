@@ -41,9 +41,13 @@ class VectorSettings:
 
 @dataclass(frozen=True)
 class PublishedInputs:
-    """What the inputs of a published model depend on beside its tokenizer: the padding token of its config.json."""
+    """What the position that a published model predicts from depends on: tokens of its config.json.
+
+    A model with an `end_token_id` predicts from the last of these.
+    """
 
     pad_token_id: int | None = None
+    end_token_id: int | None = None
 
 
 class Frame(NamedTuple):
@@ -71,7 +75,7 @@ class InputBuilder:
     model attends only to previous tokens: it reads BOS A EOS B EOS and predicts from the last token.
 
     With `published`, the inputs are those of transformers: the special tokens are those that the tokenizer adds, and a
-    causal model predicts from the last token that is not padding.
+    causal model predicts from the last token that is not padding, an encoder-decoder from the last end token.
     """
 
     def __init__(
@@ -110,7 +114,11 @@ class InputBuilder:
         if not ids:
             raise InputError("the tokenizer gives no token for an empty text, and this model needs one; leave it out")
         assert self.published is not None
-        pad = self.published.pad_token_id
+        pad, end = self.published.pad_token_id, self.published.end_token_id
+        if end is not None:
+            if end not in ids:
+                raise InputError(f"this model predicts from its end token, {end}, which its tokenizer does not add")
+            return max(index for index, token in enumerate(ids) if token == end)
         return max((index for index, token in enumerate(ids) if token != pad), default=0) if self.causal else 0
 
     def inputs(self, texts: Sequence[tuple[str, str | None]]) -> list[tuple[InputSequence, ...]]:
