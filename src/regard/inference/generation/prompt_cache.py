@@ -52,7 +52,8 @@ class PromptCache:
         with torch.inference_mode():
             logits, state = model.start(row[:, :1])
         yield logits
-        for part in row[:, 1:].split(READ_TOKENS, dim=1) if len(ids) > 1 else ():
+        for first in range(1, len(ids), READ_TOKENS):
+            part = row[:, first : first + READ_TOKENS]
             with torch.inference_mode():
                 logits = model.logits(model.extend(part, state)[0])
             yield logits
