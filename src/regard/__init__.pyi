@@ -107,7 +107,7 @@ def embed(
     output: str | PathLike[str] | None = None,
     model: _Model = 'regard-embed',
     layers: str = '-1',
-    pooling: Literal['cls', 'mean', 'max', 'mean_sqrt_len_tokens', 'weightedmean', 'lasttoken'] | Literal['none'] | None = None,
+    pooling: Literal['cls', 'mean', 'max', 'mean_sqrt_len_tokens', 'weightedmean', 'lasttoken', 'none'] | None = None,
     normalize: bool | None = None,
     max_length: int | None = None,
     prompt: str | None = None,

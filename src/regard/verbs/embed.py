@@ -47,7 +47,7 @@ class EmbedRequest(BulkRequest):
     )
     model: ModelName = model_option(DEFAULT_EMBEDDING_MODEL)
     layers: str = layers_option()
-    pooling: PoolingName | Literal["none"] | None = option(
+    pooling: Literal[PoolingName, "none"] | None = option(
         None, "-p", help="none gives a vector per token. Default: what the model's folder states, or mean."
     )
     normalize: bool | None = option(
