@@ -201,6 +201,10 @@ class Task(ABC, Generic[Example]):
     ) -> list[Prediction]:
         """One prediction per example; `logits` has the (positions, outputs) of each input."""
 
+    def scores(self, logits: Tensor) -> Tensor:
+        """What a prediction states of logits (texts, labels): probabilities, or the numbers themselves."""
+        return logits
+
     def explained_outputs(
         self, example: Example, prediction: Prediction, inputs: TaskInput, tokens: Sequence[str]
     ) -> list[ExplainedOutput]:

@@ -7,7 +7,7 @@ window with the most context around it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, ClassVar
 
@@ -102,6 +102,11 @@ class TokenClassification(LabelTask[TaggedExample]):
 
     def _targets(self, example: TaggedExample) -> list[int] | None:
         return None if example.tags is None else [self._label_id(tag) for tag in example.tags]
+
+    def words_of(self, inputs: TaskInput) -> Iterable[int]:
+        """The words that are tagged in an input, by their indices in the example."""
+        words: list[int] = inputs.extra
+        return words
 
     def targets(self, example: TaggedExample, inputs: TaskInput) -> tuple[str, ...]:
         return tuple(example.text[slice(*example.words[word])] for word in inputs.extra)

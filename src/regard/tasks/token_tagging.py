@@ -6,7 +6,7 @@ tokens of a word and the words of an entity become together. Words of labeled da
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
@@ -30,6 +30,7 @@ class TokenWindow(NamedTuple):
     tokens: list[int]
     offsets: list[tuple[int, int]]
     continues: list[bool]  # the word of the token before
+    words: dict[int, int]  # the first token of each word that is in this window
 
 
 class TaggedSpan(NamedTuple):
@@ -74,14 +75,22 @@ class TokenTagging(TokenClassification):
         encodings = builder.tokens([example.text for example in examples])
         for index, (example, encoding) in enumerate(zip(examples, encodings, strict=True)):
             continues = continued_words(example.text, encoding, builder.tokenizer)
+            words = first_tokens(example, encoding.offsets)
             spans = split_windows(len(encoding), builder.context_length, min(OVERLAP, builder.context_length // 2))
             windows = max_context_windows(len(encoding), spans)
             for number, group in groupby(range(len(encoding)), key=windows.__getitem__):
                 start, end = spans[number]
                 tokens = list(group)
                 sequence = builder.window(encoding.ids[start:end], [token - start for token in tokens])
-                inputs.append(TaskInput((sequence,), index, None, TokenWindow(tokens, encoding.offsets, continues)))
+                inside = {token: words[token] for token in tokens if token in words}
+                inputs.append(
+                    TaskInput((sequence,), index, None, TokenWindow(tokens, encoding.offsets, continues, inside))
+                )
         return inputs
+
+    def words_of(self, inputs: TaskInput) -> Iterable[int]:
+        window: TokenWindow = inputs.extra
+        return window.words.values()
 
     def targets(self, example: TaggedExample, inputs: TaskInput) -> tuple[str, ...]:
         window: TokenWindow = inputs.extra
@@ -91,23 +100,25 @@ class TokenTagging(TokenClassification):
         self, examples: Sequence[TaggedExample], inputs: Sequence[TaskInput], logits: Sequence[Tensor]
     ) -> list[Prediction]:
         rows: list[dict[int, Tensor]] = [{} for _ in examples]
-        windows: list[TokenWindow] = [TokenWindow([], [], [])] * len(examples)
+        windows: list[list[TokenWindow]] = [[] for _ in examples]
         for item, part in zip(inputs, logits, strict=True):
-            windows[item.example] = item.extra
+            windows[item.example].append(item.extra)
             rows[item.example] |= zip(item.extra.tokens, part.double().softmax(-1), strict=True)
         return [self._tagged(*each) for each in zip(examples, rows, windows, strict=True)]
 
-    def _tagged(self, example: TaggedExample, rows: Mapping[int, Tensor], window: TokenWindow) -> Prediction:
+    def _tagged(self, example: TaggedExample, rows: Mapping[int, Tensor], windows: Sequence[TokenWindow]) -> Prediction:
         tags, probabilities = [OUTSIDE] * len(example.words), [1.0] * len(example.words)
-        for token, word in first_tokens(example, window.offsets).items():
-            best = rows[token].max(-1)
-            tags[word], probabilities[word] = self._labels[int(best.indices)], float(best.values)
+        for window in windows:
+            for token, word in window.words.items():
+                best = rows[token].max(-1)
+                tags[word], probabilities[word] = self._labels[int(best.indices)], float(best.values)
         if all(map(is_tag, tags)):
             tags = to_iob2(tags, self._scheme)
         if example.tags is not None:  # words of labeled data, which the metrics compare
             return entity_prediction(example, tags, probabilities)
-        spans = [TaggedSpan(*window.offsets[token], rows[token]) for token in sorted(rows)]
-        return {"text": example.text, "entities": self._entities(example.text, spans, window.continues), "tags": tags}
+        offsets, continues = (windows[0].offsets, windows[0].continues) if windows else ([], [])
+        spans = [TaggedSpan(*offsets[token], rows[token]) for token in sorted(rows)]
+        return {"text": example.text, "entities": self._entities(example.text, spans, continues), "tags": tags}
 
     def _entities(self, text: str, spans: list[TaggedSpan], continues: Sequence[bool]) -> list[dict[str, Any]]:
         """Join tokens to words and words to entities."""

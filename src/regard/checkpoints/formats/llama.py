@@ -31,19 +31,21 @@ LAYER: Table = {
 ANSWERING = {"ForQuestionAnswering": "transformer."}
 
 
-def tensor_names(layer: Table, class_prefixes: Mapping[str, str], config: LlamaConfig) -> TensorNames:
-    """Return the names of a model whose layers have those in `layer`."""
+def tensor_names(
+    layer: Table, config: LlamaConfig, *, stack: str = "decoder", class_prefixes: Mapping[str, str] | None = None
+) -> TensorNames:
+    """Return the names of a model whose layers, in `stack`, have those in `layer`."""
     width = config.head_width
     keys = width * (config.num_key_value_heads or config.num_attention_heads)
     return TensorNames(
         "model.",
-        {"embedding.tokens.weight": "embed_tokens.weight", "decoder.norm.weight": "norm.weight"},
-        {("decoder.layers", "layers"): layer},
-        {"output": {"output.weight": "lm_head.weight"}},
+        base={"embedding.tokens.weight": "embed_tokens.weight", f"{stack}.norm.weight": "norm.weight"},
+        layers={(f"{stack}.layers", "layers"): layer},
+        output_heads={"output": {"output.weight": "lm_head.weight"}},
         copies={"lm_head.weight": "{base}embed_tokens.weight"} if config.tie_word_embeddings else {},
         buffers=r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
         qkv_sizes=(width * config.num_attention_heads, keys, keys),
-        class_prefixes=class_prefixes,
+        class_prefixes=class_prefixes or {},
     )
 
 
@@ -143,7 +145,7 @@ def file_format(
 ) -> FileFormat:
     """Return the file format of a family like Llama, with the names inside one layer."""
     options = {"read": read, "write": write, "task_heads": TASK_HEADS, **options}
-    names = partial(tensor_names, layer, class_prefixes or {})
+    names = partial(tensor_names, layer, class_prefixes=class_prefixes)
     return FileFormat(keys, names, class_prefix=class_prefix, **options)
 
 
@@ -228,7 +230,7 @@ def gguf_format(architecture: str, layer: Table = LAYER) -> dict[str, FileFormat
             },
             output_heads={"output": {"output.weight": "output.weight"}},
             buffers=re.escape(ROPE_FREQUENCIES),
-            qkv_sizes=tensor_names(layer, {}, config).qkv_sizes,
+            qkv_sizes=tensor_names(layer, config).qkv_sizes,
             convert=partial(separate_halves, config.head_width) if architecture == "llama" else same_tensor,
         )
 
