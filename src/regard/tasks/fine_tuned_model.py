@@ -369,9 +369,9 @@ def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
     path = folder / "config.json"
     document = read_json(path)
     task = published_task(document, path)
+    file = check_head(document, path)
     encoder: Any
     encoder, rest = read_parts(folder)
-    file = check_head(document, path, family=encoder.config.family)
     published = head_config(document, file)
     if task.reads_images:
         if not output_heads_of(encoder):
