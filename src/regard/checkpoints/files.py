@@ -33,6 +33,8 @@ SAFETENSORS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
 TASK = "task.json"  # in the folder of a fine-tuned model
 TRANSLATION = "translate.json"  # in the folder of a translator
+ADAPTER = "adapter_config.json"  # in a folder of PEFT, whose weights are added to those of another model
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 WEIGHTS = (SAFETENSORS, SAFETENSORS + INDEX, PICKLE, PICKLE + INDEX)
 OUR_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 DAMAGED = "damaged or cut short; download or copy it again"
@@ -157,8 +159,11 @@ def checksums(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def preferred_weights(names: Collection[str]) -> str | None:
-    """Return the weight file, or index of weight files, to read among the files of a folder; None if there is none."""
-    return next((name for name in WEIGHTS if name in names), None)
+    """Return the weight file, or index of weight files, to read among the files of a folder; None if there is none.
+
+    In a folder with an adapter, as for transformers, other weights do not count.
+    """
+    return next((name for name in (ADAPTER_WEIGHTS if ADAPTER in names else WEIGHTS) if name in names), None)
 
 
 def read_index(path: str | os.PathLike[str]) -> dict[str, str]:

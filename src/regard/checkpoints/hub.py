@@ -1,6 +1,8 @@
 """Downloads the files that Regard reads of a model on the Hugging Face hub to the local cache of the hub.
 
-`huggingface_hub` is imported at the first call. Only valid model names are requested, and downloads are announced.
+These are the files of the root folder and of the folders that modules.json names: a repository often has the same
+model in other formats too. `huggingface_hub` is imported at the first call. Only valid model names are requested, and
+downloads are announced.
 The library reads HF_HOME when it is imported; HF_ENDPOINT and HF_HUB_OFFLINE also take effect when set later.
 """
 
@@ -10,35 +12,55 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.checkpoints.files import INDEX, preferred_weights, read_index
+from regard.checkpoints.files import (
+    ADAPTER,
+    ADAPTER_WEIGHTS,
+    INDEX,
+    TASK,
+    TRANSLATION,
+    preferred_weights,
+    read_index,
+)
 from regard.errors import InputError, RegardError, suggest
 from regard.escaping import raw_stream
+from regard.files.json_files import read_json_value
 from regard.models.family import Checkpoint, known_checkpoints
 from regard.text.tokenizer_folder import MARIAN, SENTENCEPIECE
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
 
-SMALL_FILES = (
+MODULES = "modules.json"
+ROUTER = "router_config.json"
+SMALL_FILES = (  # of each folder
     "config.json",
+    ADAPTER,
     "preprocessor_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
     "vocab.txt",
     "vocab.json",
     "merges.txt",
     *SENTENCEPIECE,
     *MARIAN,
-    "modules.json",
+    TASK,
+    TRANSLATION,
+    MODULES,
+    ROUTER,
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
-    "1_Pooling/config.json",
+    "README.md",
 )
+FIRST_FILES = (*SMALL_FILES, "1_Pooling/config.json")
+MODULE_FOLDER = re.compile(r"\w[\w.-]{0,99}(?:/\w[\w.-]{0,99}){0,3}", re.ASCII)
+MAX_MODULES = 50
 NAME = re.compile(r"(?:\w(?:[\w.-]{0,94}\w)?/)?\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 TIMEOUT_SECONDS = 10.0
 FIRST_OWNERS = (
@@ -53,13 +75,24 @@ def short_names() -> dict[str, Checkpoint]:
     return {entry.name.partition("/")[2]: entry for entry in checkpoints}
 
 
-def fetch(name: str, *, revision: str = "main", offline: bool | None = None) -> Path:
+def split_revision(name: str, revision: str = "main") -> tuple[str, str]:
+    """Return the name and the revision of NAME@REVISION, or of NAME and another `revision` than main."""
+    name, mark, pinned = name.partition("@")
+    if mark and revision not in ("main", pinned):
+        raise InputError(f"{name}@{pinned}: the revision is also {revision!r}; give one of the two")
+    return name, pinned if mark else revision
+
+
+def fetch(name: str, *, revision: str = "main", offline: bool | None = None, weights: bool = True) -> Path:
     """Return the folder of a complete local copy of a model on the hub; download it to the hub's cache if necessary.
 
     A name is 'owner/model' or one of `short_names`; any other name is treated as a missing folder, without a request.
+    'owner/model@revision' names a branch, a tag or a commit, as `revision` does. The folder has the name of the commit.
     Downloads are announced on standard error. `offline=True` uses only the cache; None follows HF_HUB_OFFLINE. If the
-    hub cannot be reached, a complete copy in the cache is used. Safetensors are preferred to pickles.
+    hub cannot be reached, a complete copy in the cache is used. Safetensors are preferred to pickles. Without
+    `weights`, the files that describe the model suffice.
     """
+    name, revision = split_revision(name, revision)
     if not NAME.fullmatch(name) or re.search(r"--|\.\.|\.git$", name):
         raise InputError(
             f"{name!r} is not the name of a model on the hub: expected 'user/model' or 'model' in letters, digits, "
@@ -74,7 +107,7 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None) -> 
         raise InputError(f"{revision!r} is not a revision: expected a branch, a tag or a commit of {name!r}")
     from huggingface_hub import constants
 
-    command = _command(name, revision=revision)
+    command = f"regard download {name if revision == 'main' else f'{name}@{revision}'}"
     if offline is None:
         offline = constants.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     if offline:
@@ -82,12 +115,13 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None) -> 
         if cached is None:
             raise RegardError(
                 f"{name}: no complete copy of revision {revision!r} is in the cache ({constants.HF_HUB_CACHE}), and "
-                f"offline mode is on. Give a local folder, or fetch it once with a network connection: {command}"
+                f"offline mode is on. Give a local folder, or fetch it once with a network connection: "
+                f"HF_HUB_OFFLINE=0 {command}"
             )
         return cached
     endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
     try:
-        return _download(name, revision=revision, endpoint=endpoint)
+        return _Download(name, revision, endpoint).run(weights=weights)
     except RegardError:
         raise
     except Exception as error:  # the library raises the errors of its HTTP library
@@ -95,6 +129,8 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None) -> 
         if refused is not None:
             raise refused from error
         reason = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+        if _status(error) == 429:
+            reason = "429, too many requests: wait some minutes, or log in with `hf auth login`"
         cached = _cached(name, revision=revision)
         if cached is None:
             raise RegardError(
@@ -105,40 +141,116 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None) -> 
         return cached
 
 
-def _download(name: str, *, revision: str, endpoint: str) -> Path:
-    """Update the cache and return the folder in it; errors of `huggingface_hub` are not handled."""
-    from huggingface_hub import HfApi, snapshot_download
+class _Download:
+    """A download of the files of a model that are not in the cache; errors of `huggingface_hub` are not handled."""
 
-    hub = HfApi(endpoint=endpoint)
-    options: dict[str, Any] = {"endpoint": endpoint, "tqdm_class": _bar()}
-    about = hub.model_info(name, revision=revision, timeout=TIMEOUT_SECONDS, files_metadata=True)
-    _announce(name, about, {*SMALL_FILES, preferred_weights(_names(about))}, endpoint=endpoint)
-    folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(SMALL_FILES), **options))
-    commit = folder.name
-    if about.sha != commit:  # the branch moved between the two requests
-        about = hub.model_info(name, revision=commit, timeout=TIMEOUT_SECONDS, files_metadata=True)
-    names = _names(about)
-    weights = preferred_weights(names)
-    if weights is None or "config.json" not in names:
-        raise InputError(
-            f"{name}: the hub has no {'config.json' if weights else 'weights that Regard reads'} for it; found: "
-            f"{', '.join(sorted(names)[:12]) or 'nothing'}. Choose a model with config.json and model.safetensors"
-        )
-    snapshot_download(name, revision=commit, allow_patterns=[weights], **options)
-    if weights.endswith(INDEX):
-        shards = sorted(set(read_index(folder / weights).values()))
-        _announce(name, about, shards, endpoint=endpoint)
-        snapshot_download(name, revision=commit, allow_patterns=shards, **options)
-    if not _is_complete(folder):
-        raise InputError(f"{name}: the repository lacks files that its own {weights} names; choose another revision")
-    return folder
+    def __init__(self, name: str, revision: str, endpoint: str) -> None:
+        from huggingface_hub import HfApi
+
+        self.name, self.revision, self.endpoint = name, revision, endpoint
+        self._hub = HfApi(endpoint=endpoint)
+        self._about = self._ask(revision)
+        self._announced: set[str] = set()
+
+    def run(self, *, weights: bool) -> Path:
+        """Update the cache and return the folder in it."""
+        names = self.names
+        self._announce([*FIRST_FILES, *([preferred_weights(names)] if weights else [])])
+        folder = self._fetch(FIRST_FILES, revision=self.revision)
+        if self._about.sha != folder.name:  # the branch moved between the two requests
+            self._about = self._ask(folder.name)
+            names = self.names
+        chosen = preferred_weights(names)
+        config = ADAPTER if chosen in ADAPTER_WEIGHTS else "config.json"
+        if chosen is None or config not in names:
+            raise InputError(
+                f"{self.name}: the hub has no {config if chosen else 'weights that Regard reads'} for it; found: "
+                f"{', '.join(sorted(names)[:12]) or 'nothing'}. Choose a model with config.json and model.safetensors"
+            )
+
+        def fetch_small(path: str) -> None:
+            self._download([f"{path}/{name}" for name in SMALL_FILES if f"{path}/{name}" in names])
+
+        modules = module_folders(folder, fetch_small)
+        if not weights:
+            return folder
+        # The weights of the root come last: a folder that has them is complete.
+        for path in (*modules, ""):
+            start = f"{path}/" if path else ""
+            inside = [name.removeprefix(start) for name in names if name.startswith(start)]
+            if (chosen := preferred_weights(inside)) is not None:
+                self._download([start + chosen])
+                if chosen.endswith(INDEX):
+                    self._download([start + name for name in sorted(set(read_index(folder / start / chosen).values()))])
+        if not _is_complete(folder):
+            raise InputError(
+                f"{self.name}: the repository lacks files that its own {preferred_weights(names)} names; "
+                "choose another revision"
+            )
+        return folder
+
+    @property
+    def names(self) -> list[str]:
+        """The files of the repository."""
+        return [file.rfilename for file in self._about.siblings or []]
+
+    def _ask(self, revision: str) -> ModelInfo:
+        return self._hub.model_info(self.name, revision=revision, timeout=TIMEOUT_SECONDS, files_metadata=True)
+
+    def _download(self, names: Collection[str]) -> None:
+        """Download files of the commit."""
+        if names:
+            self._announce(names)
+            self._fetch(names, revision=str(self._about.sha))
+
+    def _fetch(self, names: Collection[str], *, revision: str) -> Path:
+        from huggingface_hub import snapshot_download
+
+        options: dict[str, Any] = {"endpoint": self.endpoint, "tqdm_class": _bar()}
+        return Path(snapshot_download(self.name, revision=revision, allow_patterns=list(names), **options))
+
+    def _announce(self, names: Collection[str | None]) -> None:
+        new = {name for name in names if name} - self._announced
+        self._announced |= new
+        if new:
+            _announce(self.name, self._about, new, endpoint=self.endpoint)
 
 
-def _names(about: ModelInfo) -> list[str]:
-    return [file.rfilename for file in about.siblings or []]
+def module_folders(folder: Path, fetch: Callable[[str], object] = str) -> list[str]:
+    """Return the folders that modules.json names, and those in a Router's folder, relative to the model's folder.
+
+    `fetch(path)` is called for each before it is read, in order to download its small files.
+    """
+    pending, found = _named_folders(folder / MODULES), list[str]()
+    pending += _named_folders(folder / ROUTER)
+    while pending:
+        path = pending.pop(0)
+        if not MODULE_FOLDER.fullmatch(path) or len(found) >= MAX_MODULES:
+            raise InputError(
+                f"{folder / MODULES}: refused: a module is in {path[:60]!r}; expected the plain name of a folder "
+                f"inside, and at most {MAX_MODULES} of them"
+            )
+        if path not in found:
+            found.append(path)
+            fetch(path)
+            pending += [f"{path}/{name}" for name in _named_folders(folder / path / ROUTER)]
+    return found
 
 
-def _announce(name: str, about: ModelInfo, wanted: Collection[str | None], *, endpoint: str) -> None:
+def _named_folders(path: Path) -> list[str]:
+    """The folders that a modules.json or a router_config.json names."""
+    if not path.is_file():
+        return []
+    document = read_json_value(path)
+    if path.name == ROUTER:
+        types = document.get("types") if isinstance(document, dict) else None
+        return [str(name) for name in types] if isinstance(types, dict) else []
+    modules = document if isinstance(document, list) else []
+    named = [str(one.get("path") or "") for one in modules if isinstance(one, dict)]
+    return [name for name in named if name not in ("", ".")]
+
+
+def _announce(name: str, about: ModelInfo, wanted: Collection[str], *, endpoint: str) -> None:
     """Log the names and the size of the files to download, if any are not in the cache."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
@@ -154,7 +266,8 @@ def _announce(name: str, about: ModelInfo, wanted: Collection[str | None], *, en
         return
     sizes = [file.size for file in missing]
     total = sum(size for size in sizes if size is not None)
-    size = _size(total) if None not in sizes else _estimate(name) if preferred_weights(_names(about)) in wanted else ""
+    names = [file.rfilename for file in about.siblings or []]
+    size = size_text(total) if None not in sizes else _estimate(name) if preferred_weights(names) in wanted else ""
     files = ", ".join(file.rfilename for file in missing[:MAX_LISTED])
     files += f" and {len(missing) - MAX_LISTED} more" if len(missing) > MAX_LISTED else ""
     logging.getLogger(__name__).warning(
@@ -162,7 +275,7 @@ def _announce(name: str, about: ModelInfo, wanted: Collection[str | None], *, en
     )
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
     """Format a number of bytes: 1.34 GB, 440.5 MB, 12 kB."""
     return (
         f"{count / 1e9:.2f} GB"
@@ -176,7 +289,7 @@ def _size(count: int) -> str:
 def _estimate(name: str) -> str:
     """Return the size of a known model in float32, for a hub that reports no sizes."""
     known = short_names().get(name) or next((entry for entry in known_checkpoints() if entry.name == name), None)
-    return "" if known is None else f"about {_size(known.parameters * 4)} as float32"
+    return "" if known is None else f"about {size_text(known.parameters * 4)} as float32"
 
 
 def _bar() -> type[Any]:
@@ -195,10 +308,12 @@ def _cached(name: str, *, revision: str) -> Path | None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
+    def find(names: Collection[str]) -> Path:  # the library knows the files of the repository
+        return Path(snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=list(names)))
+
     try:
-        folder = Path(
-            snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=list(SMALL_FILES))
-        )
+        folder = find(SMALL_FILES)
+        module_folders(folder, lambda path: find([f"{path}/{file}" for file in SMALL_FILES]))
     except LocalEntryNotFoundError:
         return None
     return folder if _is_complete(folder) else None
@@ -208,16 +323,16 @@ def _is_complete(folder: Path) -> bool:
     """Whether the config and all weights, including every shard, are present: a download may have been interrupted."""
     present = {path.name for path in folder.iterdir() if path.is_file()}
     weights = preferred_weights(present)
-    if weights is None or "config.json" not in present:
+    if weights is None or (ADAPTER if weights in ADAPTER_WEIGHTS else "config.json") not in present:
         return False
     return not weights.endswith(INDEX) or present.issuperset(read_index(folder / weights).values())
 
 
 def _refusal(error: Exception, *, name: str, revision: str, endpoint: str) -> InputError | None:
     """Return the error for a request that the hub refused, or None for other failures."""
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
-    status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+    status = _status(error)
     if isinstance(error, GatedRepoError):
         return InputError(f"{name}: this model is gated: accept its terms at {endpoint}/{name}, then log in")
     if isinstance(error, RevisionNotFoundError):
@@ -232,6 +347,7 @@ def _refusal(error: Exception, *, name: str, revision: str, endpoint: str) -> In
     return None
 
 
-def _command(name: str, *, revision: str) -> str:
-    chosen = "" if revision == "main" else f", revision={revision!r}"
-    return f'HF_HUB_OFFLINE=0 python -c "from regard.checkpoints.hub import fetch; fetch({name!r}{chosen})"'
+def _status(error: Exception) -> int | None:
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return error.response.status_code if isinstance(error, HfHubHTTPError) else None
