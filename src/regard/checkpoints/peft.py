@@ -247,7 +247,7 @@ def _scale(config: Mapping[str, object], module: str, *, rank: int, path: Path) 
         _by_pattern(config, f"{name}_pattern", module, config.get(key), path)
         for name, key in (("rank", "r"), ("alpha", "lora_alpha"))
     )
-    if stated != rank:
+    if stated != rank or rank < 1:
         raise InputError(
             f"{path}: {module} has rank {rank}, and {ADAPTER} says {_short(stated)}; copy the folder again"
         )
