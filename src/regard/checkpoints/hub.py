@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -22,12 +23,16 @@ from regard.checkpoints.files import (
     INDEX,
     TASK,
     TRANSLATION,
+    checksum,
     preferred_weights,
     read_index,
+    refuse_foreign_files,
 )
 from regard.errors import InputError, RegardError, suggest
 from regard.escaping import raw_stream
-from regard.files.json_files import read_json_value
+from regard.files.checksums import CHECKSUMS, written_files
+from regard.files.disk import finish_save, replace_folder
+from regard.files.json_files import json_bytes, read_json_value
 from regard.models.family import Checkpoint, known_checkpoints
 from regard.text.tokenizer_folder import MARIAN, SENTENCEPIECE
 
@@ -235,6 +240,34 @@ def module_folders(folder: Path, fetch: Callable[[str], object] = str) -> list[s
             fetch(path)
             pending += [f"{path}/{name}" for name in _named_folders(folder / path / ROUTER)]
     return found
+
+
+def model_files(folder: Path) -> list[str]:
+    """Return the files of a model folder that Regard reads, relative to it."""
+    files = []
+    for path in ("", *module_folders(folder)):
+        inside, start = folder / path, f"{path}/" if path else ""
+        present = {one.name for one in inside.iterdir() if one.is_file()} if inside.is_dir() else set()
+        weights = preferred_weights(present)
+        shards = set(read_index(inside / weights).values()) if weights and weights.endswith(INDEX) else ()
+        files += [start + name for name in (*SMALL_FILES, weights, *sorted(shards)) if name in present]
+    return files
+
+
+def copy_model(folder: Path, output: Path) -> None:
+    """Copy the files of a model that Regard reads to another folder, all or nothing, with checksums.
+
+    Files of an earlier copy are replaced; other files with their names are refused.
+    """
+    names = model_files(folder)
+    finish_save(output)
+    sums = {name: checksum(folder / name) for name in names}
+    refuse_foreign_files(output, dict.fromkeys(names), sums=sums)
+    with replace_folder(output, remove=sorted(written_files(output) - {*names, CHECKSUMS})) as staging:
+        for name in names:
+            (staging / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / name, staging / name)
+        (staging / CHECKSUMS).write_bytes(json_bytes(sums))
 
 
 def _named_folders(path: Path) -> list[str]:

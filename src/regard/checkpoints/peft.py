@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regard.checkpoints.file_format import format_of
 from regard.checkpoints.files import ADAPTER, WEIGHTS, preferred_weights, read_tensors
-from regard.checkpoints.hub import SMALL_FILES, module_folders
+from regard.checkpoints.hub import SMALL_FILES, model_files
 from regard.errors import InputError
 from regard.files.checksums import cache_folder, sha256_of
 from regard.files.disk import finish_save, replace_folder
@@ -208,11 +208,7 @@ def _find_base(path: Path, config: Mapping[str, object], find: Callable[..., Pat
 
 def _small_files(folder: Path) -> dict[str, bytes]:
     """The files of a model folder and of its modules, except the weights of the model."""
-    names = [name for name in SMALL_FILES if (folder / name).is_file()]
-    for module in module_folders(folder):
-        inside = folder / module
-        present = [one.name for one in inside.iterdir() if one.is_file()] if inside.is_dir() else []
-        names += [f"{module}/{name}" for name in (*SMALL_FILES, preferred_weights(present)) if name in present]
+    names = [name for name in model_files(folder) if "/" in name or name in SMALL_FILES]
     return {name: read_file(folder / name, limit=LIMIT) for name in names}
 
 
