@@ -14,8 +14,9 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from regard.checkpoints.files import (
     ADAPTER,
@@ -38,7 +39,10 @@ from regard.text.tokenizer_folder import MARIAN, SENTENCEPIECE
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
+    from torch import Tensor
 
+T = TypeVar("T")
+CACHE_PREFIX = "models--"  # of a model's folder in the cache
 MODULES = "modules.json"
 ROUTER = "router_config.json"
 SMALL_FILES = (  # of each folder
@@ -124,9 +128,28 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None, wei
                 f"HF_HUB_OFFLINE=0 {command}"
             )
         return cached
+    try:
+        return _asking(name, revision, lambda download: download.run(weights=weights))
+    except InputError:
+        raise
+    except RegardError as error:
+        cached = _cached(name, revision=revision)
+        if cached is None:
+            raise RegardError(
+                f"{error}, and no complete copy is in the cache; partial downloads are not used. Give a local folder, "
+                f"or run this with a network connection: {command}"
+            ) from error
+        logging.getLogger(__name__).warning("%s; using the cache", error)
+        return cached
+
+
+def _asking(name: str, revision: str, ask: Callable[[_Download], T]) -> T:
+    """Return what the hub answers; InputError if it refuses, RegardError if it cannot be reached."""
+    from huggingface_hub import constants
+
     endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
     try:
-        return _Download(name, revision, endpoint).run(weights=weights)
+        return ask(_Download(name, revision, endpoint))
     except RegardError:
         raise
     except Exception as error:  # the library raises the errors of its HTTP library
@@ -136,14 +159,7 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None, wei
         reason = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
         if _status(error) == 429:
             reason = "429, too many requests: wait some minutes, or log in with `hf auth login`"
-        cached = _cached(name, revision=revision)
-        if cached is None:
-            raise RegardError(
-                f"{name}: could not be fetched from {endpoint} ({reason}), and no complete copy is in the cache; "
-                f"partial downloads are not used. Give a local folder, or run this with a network connection: {command}"
-            ) from error
-        logging.getLogger(__name__).warning("%s: not available from %s (%s); using the cache", name, endpoint, reason)
-        return cached
+        raise RegardError(f"{name}: could not be fetched from {endpoint} ({reason})") from error
 
 
 class _Download:
@@ -165,34 +181,59 @@ class _Download:
         if self._about.sha != folder.name:  # the branch moved between the two requests
             self._about = self._ask(folder.name)
             names = self.names
-        chosen = preferred_weights(names)
-        config = ADAPTER if chosen in ADAPTER_WEIGHTS else "config.json"
-        if chosen is None or config not in names:
-            raise InputError(
-                f"{self.name}: the hub has no {config if chosen else 'weights that Regard reads'} for it; found: "
-                f"{', '.join(sorted(names)[:12]) or 'nothing'}. Choose a model with config.json and model.safetensors"
-            )
 
         def fetch_small(path: str) -> None:
             self._download([f"{path}/{name}" for name in SMALL_FILES if f"{path}/{name}" in names])
 
         modules = module_folders(folder, fetch_small)
-        if not weights:
+        model = _model_folder(["", *modules], names)
+        if model is None:
+            lacks = "config.json" if preferred_weights(names) else "weights that Regard reads"
+            raise InputError(
+                f"{self.name}: the hub has no {lacks} for it; found: {', '.join(sorted(names)[:12]) or 'nothing'}. "
+                "Choose a model with config.json and model.safetensors"
+            )
+        if not weights and ADAPTER not in names:  # the weights of an adapter are small
             return folder
-        # The weights of the root come last: a folder that has them is complete.
-        for path in (*modules, ""):
+        # The weights of the model come last: a folder that has them is complete.
+        for path in sorted(["", *modules], key=model.__eq__):
             start = f"{path}/" if path else ""
-            inside = [name.removeprefix(start) for name in names if name.startswith(start)]
-            if (chosen := preferred_weights(inside)) is not None:
+            if (chosen := preferred_weights(_inside(path, names))) is not None:
                 self._download([start + chosen])
                 if chosen.endswith(INDEX):
                     self._download([start + name for name in sorted(set(read_index(folder / start / chosen).values()))])
         if not _is_complete(folder):
             raise InputError(
-                f"{self.name}: the repository lacks files that its own {preferred_weights(names)} names; "
-                "choose another revision"
+                f"{self.name}: the repository lacks files that its own {preferred_weights(_inside(model, names))} "
+                "names; choose another revision"
             )
         return folder
+
+    def outline(self, folder: Path) -> RemoteWeights:
+        """Return the sizes and outlines of the weights, from the headers of their files."""
+        from huggingface_hub.errors import SafetensorsParsingError
+
+        sizes = {file.rfilename: file.size for file in self._about.siblings or []}
+        files: dict[str, int | None] = {}
+        outlines: dict[Path, dict[str, Tensor]] = {}
+        for path in ("", *module_folders(folder)):
+            start = f"{path}/" if path else ""
+            chosen = preferred_weights(_inside(path, sizes))
+            parts = [] if chosen is None else [start + chosen]
+            if chosen is not None and chosen.endswith(INDEX):
+                self._download(parts)
+                parts = [start + name for name in sorted(set(read_index(folder / start / chosen).values()))]
+            for part in parts:
+                files[part] = sizes.get(part)
+                if part.endswith(".safetensors"):
+                    try:
+                        found = self._hub.parse_safetensors_file_metadata(self.name, part, revision=folder.name)
+                    except SafetensorsParsingError as error:
+                        raise InputError(f"{self.name}: {part} is damaged: {error}") from error
+                    outlines.setdefault(folder / path, {}).update(
+                        {name: _outline(name, tensor.dtype, tensor.shape) for name, tensor in found.tensors.items()}
+                    )
+        return RemoteWeights(files, outlines if all(name.endswith(".safetensors") for name in files) else None)
 
     @property
     def names(self) -> list[str]:
@@ -270,6 +311,25 @@ def copy_model(folder: Path, output: Path) -> None:
         (staging / CHECKSUMS).write_bytes(json_bytes(sums))
 
 
+@dataclass(frozen=True)
+class RemoteWeights:
+    """The weights of a model that are not in the cache yet: files with their bytes (None if the hub does not tell), and
+    outlines of their tensors by folder, which are None for files other than safetensors."""
+
+    files: dict[str, int | None]
+    outlines: dict[Path, dict[str, Tensor]] | None
+
+
+def remote_weights(folder: Path) -> RemoteWeights | None:
+    """Return what the hub tells of the weights that `fetch` did not download to a folder; None if they are there."""
+    if not folder.is_dir() or len(folder.parents) < 2 or not folder.parents[1].name.startswith(CACHE_PREFIX):
+        return None
+    if _is_complete(folder):
+        return None
+    name = folder.parents[1].name.removeprefix(CACHE_PREFIX).replace("--", "/")
+    return _asking(name, folder.name, lambda download: download.outline(folder))
+
+
 def _named_folders(path: Path) -> list[str]:
     """The folders that a modules.json or a router_config.json names."""
     if not path.is_file():
@@ -281,6 +341,18 @@ def _named_folders(path: Path) -> list[str]:
     modules = document if isinstance(document, list) else []
     named = [str(one.get("path") or "") for one in modules if isinstance(one, dict)]
     return [name for name in named if name not in ("", ".")]
+
+
+def _outline(name: str, dtype: str, shape: list[int]) -> Tensor:
+    """A tensor without values, as the header of a safetensors file describes it."""
+    import torch
+
+    known = {"F": "float", "I": "int", "U": "uint", "BF": "bfloat"}
+    kind = dtype.rstrip("0123456789")
+    found = getattr(torch, f"{known.get(kind, '')}{dtype.removeprefix(kind)}", None)
+    if found is None or any(size < 0 for size in shape):
+        raise InputError(f"{name} is stored as {dtype}; expected F32, F16, BF16 or I8")
+    return torch.empty(shape, dtype=found, device="meta")
 
 
 def _announce(name: str, about: ModelInfo, wanted: Collection[str], *, endpoint: str) -> None:
@@ -354,11 +426,29 @@ def _cached(name: str, *, revision: str) -> Path | None:
 
 def _is_complete(folder: Path) -> bool:
     """Whether the config and all weights, including every shard, are present: a download may have been interrupted."""
-    present = {path.name for path in folder.iterdir() if path.is_file()}
-    weights = preferred_weights(present)
-    if weights is None or (ADAPTER if weights in ADAPTER_WEIGHTS else "config.json") not in present:
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    model = _model_folder(["", *module_folders(folder)], files)
+    if model is None:
         return False
-    return not weights.endswith(INDEX) or present.issuperset(read_index(folder / weights).values())
+    present = _inside(model, files)
+    weights = str(preferred_weights(present))
+    return not weights.endswith(INDEX) or present.issuperset(read_index(folder / model / weights).values())
+
+
+def _model_folder(folders: Collection[str], files: Collection[str]) -> str | None:
+    """The first folder with the config and the weights of a model; older ones of sentence-transformers are inside."""
+    for path in folders:
+        present = _inside(path, files)
+        weights = preferred_weights(present)
+        if weights is not None and (weights in ADAPTER_WEIGHTS or "config.json" in present):
+            return path
+    return None
+
+
+def _inside(path: str, files: Collection[str]) -> set[str]:
+    """The files in a folder and below it, relative to it."""
+    start = f"{path}/" if path else ""
+    return {name.removeprefix(start) for name in files if name.startswith(start)}
 
 
 def _refusal(error: Exception, *, name: str, revision: str, endpoint: str) -> InputError | None:

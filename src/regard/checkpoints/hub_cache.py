@@ -6,7 +6,7 @@ Other programs share this cache. Nothing outside of it, and nothing in it but mo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,9 @@ def remove_revisions(entries: Sequence[CachedRevision]) -> int:
 
     if not entries:
         return 0
-    strategy = scan_cache_dir(cache_place()).delete_revisions(*(entry.commit for entry in entries))
+    names = {entry.name for entry in entries}
+    models = frozenset(repository for repository in _models() if repository.repo_id in names)
+    strategy = replace(scan_cache_dir(cache_place()), repos=models).delete_revisions(*(one.commit for one in entries))
     freed: int = strategy.expected_freed_size
     strategy.execute()
     return freed

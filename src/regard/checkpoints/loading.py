@@ -377,7 +377,7 @@ def tidied(names: TensorNames, tensors: Mapping[str, Tensor]) -> dict[str, Tenso
     for copy, original in names.copies.items():
         if copy in result and original not in result:
             result[original] = result.pop(copy)
-        elif copy in result and torch.equal(result[copy], result[original]):
+        elif copy in result and (result[copy].is_meta or torch.equal(result[copy], result[original])):
             del result[copy]
     return result
 

@@ -29,8 +29,8 @@ class CacheResult(Result):
     folder: str
     entries: list[CacheEntry]
     size: int
-    removed: list[CacheEntry] = []
-    freed: int = 0
+    removed: list[CacheEntry]
+    freed: int
 
     def to_text(self) -> str:
         from regard.checkpoints.hub import size_text
