@@ -182,8 +182,9 @@ class _Download:
             self._about = self._ask(folder.name)
             names = self.names
 
-        def fetch_small(path: str) -> None:
-            self._download([f"{path}/{name}" for name in SMALL_FILES if f"{path}/{name}" in names])
+        def fetch_small(paths: list[str]) -> None:
+            wanted = {f"{path}/{name}" for path in paths for name in SMALL_FILES}
+            self._download(sorted(wanted.intersection(names)))
 
         modules = module_folders(folder, fetch_small)
         model = _model_folder(["", *modules], names)
@@ -196,12 +197,16 @@ class _Download:
         if not weights and ADAPTER not in names:  # the weights of an adapter are small
             return folder
         # The weights of the model come last: a folder that has them is complete.
-        for path in sorted(["", *modules], key=model.__eq__):
-            start = f"{path}/" if path else ""
-            if (chosen := preferred_weights(_inside(path, names))) is not None:
-                self._download([start + chosen])
-                if chosen.endswith(INDEX):
-                    self._download([start + name for name in sorted(set(read_index(folder / start / chosen).values()))])
+        for paths in ({"", *modules} - {model}, {model}):
+            chosen = {path: _join(path, preferred_weights(_inside(path, names))) for path in sorted(paths)}
+            self._download([name for name in chosen.values() if name])
+            shards = {
+                _join(path, shard)
+                for path, name in chosen.items()
+                if name.endswith(INDEX)
+                for shard in read_index(folder / name).values()
+            }
+            self._download(sorted(shards))
         if not _is_complete(folder):
             raise InputError(
                 f"{self.name}: the repository lacks files that its own {preferred_weights(_inside(model, names))} "
@@ -217,12 +222,12 @@ class _Download:
         files: dict[str, int | None] = {}
         outlines: dict[Path, dict[str, Tensor]] = {}
         for path in ("", *module_folders(folder)):
-            start = f"{path}/" if path else ""
-            chosen = preferred_weights(_inside(path, sizes))
-            parts = [] if chosen is None else [start + chosen]
-            if chosen is not None and chosen.endswith(INDEX):
+            chosen = _join(path, preferred_weights(_inside(path, sizes)))
+            parts = [chosen] if chosen else []
+            if chosen.endswith(INDEX):
                 self._download(parts)
-                parts = [start + name for name in sorted(set(read_index(folder / start / chosen).values()))]
+                shards = sorted(set(read_index(folder / chosen).values()))
+                parts = [_join(path, shard) for shard in shards]
             for part in parts:
                 files[part] = sizes.get(part)
                 if part.endswith(".safetensors"):
@@ -262,24 +267,23 @@ class _Download:
             _announce(self.name, self._about, new, endpoint=self.endpoint)
 
 
-def module_folders(folder: Path, fetch: Callable[[str], object] = str) -> list[str]:
+def module_folders(folder: Path, fetch: Callable[[list[str]], object] = len) -> list[str]:
     """Return the folders that modules.json names, and those in a Router's folder, relative to the model's folder.
 
-    `fetch(path)` is called for each before it is read, in order to download its small files.
+    `fetch(paths)` is called before folders are read, in order to download their small files.
     """
-    pending, found = _named_folders(folder / MODULES), list[str]()
-    pending += _named_folders(folder / ROUTER)
-    while pending:
-        path = pending.pop(0)
-        if not MODULE_FOLDER.fullmatch(path) or len(found) >= MAX_MODULES:
+    found: list[str] = []
+    level = _named_folders(folder / MODULES) + _named_folders(folder / ROUTER)
+    while level := [path for path in dict.fromkeys(level) if path not in found]:
+        found += level
+        wrong = next((path for path in level if not MODULE_FOLDER.fullmatch(path)), None)
+        if wrong is not None or len(found) > MAX_MODULES:
             raise InputError(
-                f"{folder / MODULES}: refused: a module is in {path[:60]!r}; expected the plain name of a folder "
-                f"inside, and at most {MAX_MODULES} of them"
+                f"{folder / MODULES}: refused: {len(found)} modules, one in {str(wrong)[:60]!r}; expected plain names "
+                f"of folders inside, and at most {MAX_MODULES} of them"
             )
-        if path not in found:
-            found.append(path)
-            fetch(path)
-            pending += [f"{path}/{name}" for name in _named_folders(folder / path / ROUTER)]
+        fetch(level)
+        level = [f"{path}/{name}" for path in level for name in _named_folders(folder / path / ROUTER)]
     return found
 
 
@@ -418,7 +422,7 @@ def _cached(name: str, *, revision: str) -> Path | None:
 
     try:
         folder = find(SMALL_FILES)
-        module_folders(folder, lambda path: find([f"{path}/{file}" for file in SMALL_FILES]))
+        module_folders(folder, lambda paths: find([f"{path}/{file}" for path in paths for file in SMALL_FILES]))
     except LocalEntryNotFoundError:
         return None
     return folder if _is_complete(folder) else None
@@ -443,6 +447,11 @@ def _model_folder(folders: Collection[str], files: Collection[str]) -> str | Non
         if weights is not None and (weights in ADAPTER_WEIGHTS or "config.json" in present):
             return path
     return None
+
+
+def _join(path: str, name: str | None) -> str:
+    """The path of a file in a folder; empty without a file."""
+    return f"{path}/{name}" if path and name else name or ""
 
 
 def _inside(path: str, files: Collection[str]) -> set[str]:

@@ -58,8 +58,8 @@ def download(request: DownloadRequest, models: Models) -> DownloadResult:
     """Download a model of the Hugging Face hub: only the files that Regard reads.
 
     They go to the cache of the hub, where every command finds them by the model's name, or to a folder with checksums
-    that can be copied to a machine without a network. The command says what to do there. A download that was
-    interrupted goes on where it stopped.
+    that can be copied to a machine without a network. The command says what to do there. If a connection breaks, the
+    file goes on where it stopped; files that are complete are not downloaded again by the next call.
 
     Example: regard download sentence-transformers/all-MiniLM-L6-v2 --output minilm
     """
