@@ -172,6 +172,7 @@ class _Download:
         self._hub = HfApi(endpoint=endpoint)
         self._about = self._ask(revision)
         self._announced: set[str] = set()
+        self._fetched: set[str] = set()
 
     def run(self, *, weights: bool) -> Path:
         """Update the cache and return the folder in it."""
@@ -249,14 +250,15 @@ class _Download:
         return self._hub.model_info(self.name, revision=revision, timeout=TIMEOUT_SECONDS, files_metadata=True)
 
     def _download(self, names: Collection[str]) -> None:
-        """Download files of the commit."""
-        if names:
-            self._announce(names)
-            self._fetch(names, revision=str(self._about.sha))
+        """Download files of the commit, unless this was done before."""
+        if new := [name for name in names if name not in self._fetched]:
+            self._announce(new)
+            self._fetch(new, revision=str(self._about.sha))
 
     def _fetch(self, names: Collection[str], *, revision: str) -> Path:
         from huggingface_hub import snapshot_download
 
+        self._fetched.update(names)
         options: dict[str, Any] = {"endpoint": self.endpoint, "tqdm_class": _bar()}
         return Path(snapshot_download(self.name, revision=revision, allow_patterns=list(names), **options))
 

@@ -21,12 +21,14 @@ from regard.inference.model_summary import ModelCapability, summarize_folder, su
 from regard.models.family import can, family_name
 
 LICENSE = re.compile(r"\A---\s*\n(?:.*\n)*?license:[ \t]*(\S[^\n]*)\n")
+EMBED = "embed: "  # begins what is refused of embedding alone
 CARD = 1 << 16  # bytes of a model card that are searched
 # The commands that models with these capabilities suit; each model has those of every line that applies.
+VECTORS = ("embed", "index", "search", "duplicates", "cluster", "map")
 SUITS: tuple[tuple[set[ModelCapability], tuple[str, ...]], ...] = (
     ({"fine-tuned"}, ("predict", "evaluate")),
     ({"fine-tuned", "text-encoder"}, ("attribute", "faithfulness", "ablate")),
-    ({"text-encoder"}, ("embed", "index", "search", "duplicates", "cluster", "map")),
+    ({"text-encoder"}, VECTORS),
     ({"image-text"}, ("similarity",)),
     ({"masked-lm"}, ("fill", "compare")),
     ({"next-sentence"}, ("next",)),
@@ -107,7 +109,7 @@ class ModelDescription(BaseModel):
 
 def describe_model(name: str) -> ModelDescription:
     """Describe a model by its name or folder. InputError if there is none; what else is wrong with it is `refused`."""
-    from regard.checkpoints.files import outlines_only
+    from regard.checkpoints.files import ADAPTER, outlines_only
     from regard.checkpoints.hub import model_files, remote_weights
     from regard.checkpoints.loading import find_folder
     from regard.checkpoints.peft import read_record
@@ -122,7 +124,7 @@ def describe_model(name: str) -> ModelDescription:
     if source.parent.name == "snapshots":
         about["commit"] = (source if adapter is None else adapter.folder).name
     if adapter is not None:
-        about["base_model"] = str(adapter.base)
+        about["base_model"] = read_json(adapter.folder / ADAPTER)["base_model_name_or_path"]
     if remote is None:
         files = [source / file for file in model_files(source)] if source.is_dir() else [source]
         about["size"] = sum(file.stat().st_size for file in files if file.suffix in (".safetensors", ".bin", ".gguf"))
@@ -149,6 +151,8 @@ def describe_model(name: str) -> ModelDescription:
                 refused.append(str(error))
             with suppress(InputError):  # loading has reported it
                 about["dtypes"] = _dtypes(source)
+    if (folder / "config.json").is_file():
+        about["family"] = str(read_json(folder / "config.json").get("model_type"))[:60]
     if loaded is not None:
         about |= _describe_loaded(loaded)
         if loaded.tokenizer is None and not can(loaded.model, "image"):
@@ -158,7 +162,8 @@ def describe_model(name: str) -> ModelDescription:
     capabilities = summary.capabilities or []
     about |= summary.model_dump(include={"description", "task", "num_parameters"})
     if loaded is not None or not refused:
-        suits = [verb for needs, verbs in SUITS if needs <= set(capabilities) for verb in verbs]
+        without = VECTORS if any(reason.startswith(EMBED) for reason in refused) else ()
+        suits = [verb for needs, verbs in SUITS if needs <= set(capabilities) for verb in verbs if verb not in without]
         about["suits"] = list(dict.fromkeys(suits))
     return ModelDescription(**about, capabilities=capabilities, refused=refused)
 
@@ -205,7 +210,7 @@ def _describe_sentence_files(folder: Path, refused: list[str]) -> dict[str, Any]
     try:
         settings = read_sentence_settings(folder)
     except InputError as error:
-        refused.append(f"embed: {error}")
+        refused.append(f"{EMBED}{error}")
         return {}
     modules = read_json_value(folder / "modules.json")
     kinds = [str(one.get("type", "")).rpartition(".")[2] for one in modules] if isinstance(modules, list) else []
