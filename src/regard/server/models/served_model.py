@@ -44,7 +44,7 @@ class ServedModel:
         loaded = load(path, device=choose_device(setup["device"]))
         self.loaded = loaded = replace(loaded, name=self.name)  # results and errors name the model: clients see no path
         loaded.model.eval()
-        if loaded.folder is not None and not local:  # settings that are not followed are an error
+        if loaded.folder is not None and not local and loaded.fine_tuned is None:  # what is not followed is an error
             read_sentence_settings(loaded.folder)
         self.embedding: EmbeddingService | None = None
         self.task: TaskService | None = None
