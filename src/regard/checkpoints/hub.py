@@ -36,6 +36,7 @@ from regard.files.disk import finish_save, replace_folder
 from regard.files.json_files import json_bytes, read_json_value
 from regard.models.family import Checkpoint, known_checkpoints
 from regard.text.tokenizer_folder import MARIAN, SENTENCEPIECE
+from regard.wording import size_text
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -45,6 +46,7 @@ T = TypeVar("T")
 CACHE_PREFIX = "models--"  # of a model's folder in the cache
 MODULES = "modules.json"
 ROUTER = "router_config.json"
+FORMER_NAMES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta")
 SMALL_FILES = (  # of each folder
     "config.json",
     ADAPTER,
@@ -63,7 +65,10 @@ SMALL_FILES = (  # of each folder
     TRANSLATION,
     MODULES,
     ROUTER,
-    "sentence_bert_config.json",
+    *(
+        f"sentence_{name}_config.json"
+        for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta")
+    ),
     "config_sentence_transformers.json",
     "README.md",
 )
@@ -383,17 +388,6 @@ def _announce(name: str, about: ModelInfo, wanted: Collection[str], *, endpoint:
     files += f" and {len(missing) - MAX_LISTED} more" if len(missing) > MAX_LISTED else ""
     logging.getLogger(__name__).warning(
         "%s: downloading %s (%s) from %s into %s", name, files, size or "unknown size", endpoint, cache
-    )
-
-
-def size_text(count: int) -> str:
-    """Format a number of bytes: 1.34 GB, 440.5 MB, 12 kB."""
-    return (
-        f"{count / 1e9:.2f} GB"
-        if count >= 1e9
-        else f"{count / 1e6:.1f} MB"
-        if count >= 1e6
-        else f"{count / 1e3:.0f} kB"
     )
 
 

@@ -6,17 +6,17 @@ Other programs share this cache. Nothing outside of it, and nothing in it but mo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoints.hub import split_revision
+from pydantic import BaseModel
+
 from regard.errors import InputError, suggest
 
 
-@dataclass(frozen=True)
-class CachedRevision:
+class CachedRevision(BaseModel):
     """One commit of a model; `refs` are the branches and tags that it was fetched by, `last_used` is in UTC.
 
     Revisions share files: `size` counts all files of this one, and removing it frees less if others have the same.
@@ -24,7 +24,7 @@ class CachedRevision:
 
     name: str
     commit: str
-    refs: tuple[str, ...]
+    refs: list[str]
     size: int
     last_used: str
     folder: str
@@ -38,42 +38,35 @@ def cache_place() -> Path:
 
 def cached_revisions() -> list[CachedRevision]:
     """Return the models in the cache, the most recently used first."""
-    found = [
-        (
-            repository.last_accessed,
-            CachedRevision(
-                name=repository.repo_id,
-                commit=revision.commit_hash,
-                refs=tuple(sorted(revision.refs)),
-                size=revision.size_on_disk,
-                last_used=datetime.fromtimestamp(repository.last_accessed, UTC).strftime("%Y-%m-%d %H:%M"),
-                folder=str(revision.snapshot_path),
-            ),
+    models = sorted(_models(), key=lambda model: (-model.last_accessed, model.repo_id))
+    return [
+        CachedRevision(
+            name=model.repo_id,
+            commit=revision.commit_hash,
+            refs=sorted(revision.refs),
+            size=revision.size_on_disk,
+            last_used=datetime.fromtimestamp(model.last_accessed, UTC).strftime("%Y-%m-%d %H:%M"),
+            folder=str(revision.snapshot_path),
         )
-        for repository in _models()
-        for revision in repository.revisions
+        for model in models
+        for revision in sorted(model.revisions, key=lambda revision: str(revision.commit_hash))
     ]
-    found.sort(key=lambda entry: (-entry[0], entry[1].name, entry[1].commit))
-    return [entry for _, entry in found]
 
 
 def size_on_disk() -> int:
     """Return the bytes of all models in the cache."""
-    return sum(repository.size_on_disk for repository in _models())
+    return sum(model.size_on_disk for model in _models())
 
 
 def choose_revisions(name: str) -> list[CachedRevision]:
     """Return what is removed for a name: all revisions of a model, one of NAME@REVISION, or everything for `all`."""
     entries = cached_revisions()
-    wanted, revision = split_revision(name, "")
-    chosen = [
-        entry
-        for entry in entries
-        if name == "all"
-        or (entry.name == wanted and (not revision or revision == entry.commit or revision in entry.refs))
-    ]
-    if not chosen and name != "all":
-        known = {choice for entry in entries for choice in (entry.name, f"{entry.name}@{entry.commit}")}
+    if name == "all":
+        return entries
+    wanted, pinned, revision = name.partition("@")
+    chosen = [one for one in entries if one.name == wanted and (not pinned or revision in (one.commit, *one.refs))]
+    if not chosen:
+        known = {choice for one in entries for choice in (one.name, f"{one.name}@{one.commit}")}
         hint = suggest(name, known) if known else "it holds no models"
         raise InputError(f"{name}: not in the cache of the hub ({cache_place()}); {hint}")
     return chosen
@@ -86,7 +79,7 @@ def remove_revisions(entries: Sequence[CachedRevision]) -> int:
     if not entries:
         return 0
     names = {entry.name for entry in entries}
-    models = frozenset(repository for repository in _models() if repository.repo_id in names)
+    models = frozenset(model for model in _models() if model.repo_id in names)
     strategy = replace(scan_cache_dir(cache_place()), repos=models).delete_revisions(*(one.commit for one in entries))
     freed: int = strategy.expected_freed_size
     strategy.execute()
@@ -98,7 +91,6 @@ def _models() -> list[Any]:
     from huggingface_hub.errors import CacheNotFound
 
     try:
-        found = scan_cache_dir(cache_place())
+        return [found for found in scan_cache_dir(cache_place()).repos if found.repo_type == "model"]
     except CacheNotFound:
         return []
-    return [repository for repository in found.repos if repository.repo_type == "model"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from regard.errors import InputError
-from regard.files.json_files import read_json, read_json_value
+from regard.files.json_files import read_json
 from regard.inference.model_summary import ModelCapability, summarize_folder, summarize_model
 from regard.models.family import can, family_name
+from regard.wording import size_text
 
 LICENSE = re.compile(r"\A---\s*\n(?:.*\n)*?license:[ \t]*(\S[^\n]*)\n")
 EMBED = "embed: "  # begins what is refused of embedding alone
@@ -75,8 +75,6 @@ class ModelDescription(BaseModel):
     checked_weights: bool = True
 
     def to_text(self) -> str:
-        from regard.checkpoints.hub import size_text
-
         size = "" if self.size is None else size_text(self.size)
         dtypes = ", ".join(f"{count:,} in {name}" for name, count in self.dtypes.items())
         rows: list[tuple[str, Any]] = [
@@ -109,6 +107,8 @@ class ModelDescription(BaseModel):
 
 def describe_model(name: str) -> ModelDescription:
     """Describe a model by its name or folder. InputError if there is none; what else is wrong with it is `refused`."""
+    import torch
+
     from regard.checkpoints.files import ADAPTER, outlines_only
     from regard.checkpoints.hub import model_files, remote_weights
     from regard.checkpoints.loading import find_folder
@@ -158,7 +158,8 @@ def describe_model(name: str) -> ModelDescription:
         if loaded.tokenizer is None and not can(loaded.model, "image"):
             refused.append(f"texts: {folder} has no tokenizer; expected {EXPECTED}")
     if folder.is_dir():
-        about |= _describe_sentence_files(folder, refused)
+        with outlines_only(outlines or {}), torch.device("meta"):
+            about |= _describe_sentence_files(folder, refused)
     capabilities = summary.capabilities or []
     about |= summary.model_dump(include={"description", "task", "num_parameters"})
     if loaded is not None or not refused:
@@ -212,18 +213,13 @@ def _describe_sentence_files(folder: Path, refused: list[str]) -> dict[str, Any]
     except InputError as error:
         refused.append(f"{EMBED}{error}")
         return {}
-    modules = read_json_value(folder / "modules.json")
-    kinds = [str(one.get("type", "")).rpartition(".")[2] for one in modules] if isinstance(modules, list) else []
-    return {"modules": kinds, "pooling": settings.pooling, "normalize": settings.normalize, **_prompts(folder)}
-
-
-def _prompts(folder: Path) -> Mapping[str, Any]:
-    path = folder / "config_sentence_transformers.json"
-    document = read_json(path) if path.is_file() else {}
-    prompts = document.get("prompts")
-    texts = {str(name): str(text) for name, text in prompts.items() if text} if isinstance(prompts, dict) else {}
-    default = document.get("default_prompt_name")
-    return {"prompts": texts, "default_prompt_name": default if isinstance(default, str) else None}
+    return {
+        "modules": [type(module).__name__ for module in settings.modules],
+        "pooling": settings.pooling,
+        "normalize": settings.normalize,
+        "prompts": dict(settings.prompts),
+        "default_prompt_name": settings.default_prompt_name,
+    }
 
 
 def _license(folder: Path) -> str | None:

@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import sys
 
-from pydantic import BaseModel
-
+from regard.checkpoints.hub_cache import (
+    CachedRevision,
+    cache_place,
+    cached_revisions,
+    choose_revisions,
+    remove_revisions,
+    size_on_disk,
+)
 from regard.errors import InputError
 from regard.render.result import Result, Table
 from regard.verbs.base import Models, Request, option, verb
-from regard.wording import count_of
-
-
-class CacheEntry(BaseModel):
-    """A revision of a model in the cache: its commit, the branches and tags that name it, bytes, last use in UTC."""
-
-    name: str
-    commit: str
-    refs: list[str]
-    size: int
-    last_used: str
-    folder: str
+from regard.wording import count_of, size_text
 
 
 class CacheResult(Result):
     """The cache's folder, its models, their bytes together; and with `--clear` what was removed."""
 
     folder: str
-    entries: list[CacheEntry]
+    entries: list[CachedRevision]
     size: int
-    removed: list[CacheEntry]
+    removed: list[CachedRevision]
     freed: int
 
     def to_text(self) -> str:
-        from regard.checkpoints.hub import size_text
-
         lines = [f"Removed {entry.name}@{entry.commit[:12]}" for entry in self.removed]
         if self.removed:
             lines.append(f"Freed {size_text(self.freed)}")
@@ -70,35 +63,16 @@ def cache(request: CacheRequest, models: Models) -> CacheResult:
 
     Example: regard cache --clear sentence-transformers/all-MiniLM-L6-v2
     """
-    from regard.checkpoints.hub import size_text
-    from regard.checkpoints.hub_cache import (
-        CachedRevision,
-        cache_place,
-        cached_revisions,
-        choose_revisions,
-        remove_revisions,
-        size_on_disk,
-    )
-
-    removed: list[CachedRevision] = []
-    freed = 0
+    removed, freed = list[CachedRevision](), 0
     if request.clear is not None:
-        chosen = choose_revisions(request.clear)
-        names = ", ".join(dict.fromkeys(entry.name for entry in chosen))
-        if not request.yes and chosen:
-            size = size_text(sum(entry.size for entry in chosen))
-            _ask(f"Remove {names} ({count_of(len(chosen), 'revision')}, {size}) from {cache_place()}?")
-        removed, freed = chosen, remove_revisions(chosen)
-
-    def entries(revisions: list[CachedRevision]) -> list[CacheEntry]:
-        return [CacheEntry(**{**vars(one), "refs": list(one.refs)}) for one in revisions]
-
+        removed = choose_revisions(request.clear)
+        names = ", ".join(dict.fromkeys(entry.name for entry in removed))
+        if removed and not request.yes:
+            size = size_text(sum(entry.size for entry in removed))
+            _ask(f"Remove {names} ({count_of(len(removed), 'revision')}, {size}) from {cache_place()}?")
+        freed = remove_revisions(removed)
     return CacheResult(
-        folder=str(cache_place()),
-        entries=entries(cached_revisions()),
-        size=size_on_disk(),
-        removed=entries(removed),
-        freed=freed,
+        folder=str(cache_place()), entries=cached_revisions(), size=size_on_disk(), removed=removed, freed=freed
     )
 
 

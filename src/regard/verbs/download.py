@@ -6,7 +6,7 @@ from pathlib import Path
 
 from regard.render.result import Result
 from regard.verbs.base import Models, Request, argument, option, verb
-from regard.wording import count_of
+from regard.wording import count_of, size_text
 
 
 class DownloadResult(Result):
@@ -22,8 +22,6 @@ class DownloadResult(Result):
     base_model: str | None = None
 
     def to_text(self) -> str:
-        from regard.checkpoints.hub import size_text
-
         pinned = self.name if self.revision == "main" else f"{self.name}@{self.revision}"
         lines = [
             f"{self.name}: commit {self.commit}, {count_of(self.files, 'file')}, {size_text(self.size)}",
