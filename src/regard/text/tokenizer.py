@@ -497,14 +497,20 @@ def readable_token(token: str) -> str:
 
     Tokens that are not byte-level are returned unchanged.
     """
-    characters = _bytes()
-    if match := NUMBERED.fullmatch(token):
-        data = bytes.fromhex(match[1])
-    elif all(character in characters for character in token):
-        data = bytes(characters[character] for character in token)
-    else:
+    data = readable_bytes(token)
+    if data is None:
         return token
     return LONE.sub(lambda byte: f"\\x{ord(byte[0]) - 0xDC00:02X}", data.decode("utf-8", "surrogateescape"))
+
+
+def readable_bytes(token: str) -> bytes | None:
+    """The bytes that a vocabulary token stands for; None if it is not byte-level."""
+    characters = _bytes()
+    if match := NUMBERED.fullmatch(token):
+        return bytes.fromhex(match[1])
+    if all(character in characters for character in token):
+        return bytes(characters[character] for character in token)
+    return None
 
 
 @cache

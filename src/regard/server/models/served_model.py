@@ -20,7 +20,7 @@ from regard.inference.load_model import load_model
 from regard.inference.model_summary import summarize_folder, summarize_model
 from regard.models.family import can
 from regard.server.models import client_verbs as verbs
-from regard.server.models.completion_job import CompletionJob
+from regard.server.models.completion_job import ChatJob, CompletionJob
 from regard.server.models.messages import Reply
 from regard.server.models.services import BatchService, EmbeddingService, TaskService
 from regard.server.models.verb_job import SMALL_MODEL, ProcessModels, VerbJob
@@ -62,6 +62,8 @@ class ServedModel:
                 self.task = TaskService(loaded.fine_tuned.with_precision(precision), max_tokens=max_tokens)
         elif can(loaded.model, "text-generation"):
             self.jobs["generate"] = CompletionJob(loaded)
+            if loaded.tokenizer.chat_template is not None:
+                self.jobs["chat"] = ChatJob(loaded)
         if self.embedding is not None:
             self.embedding.warm_up()
 
@@ -80,6 +82,7 @@ class ServedModel:
             "predict": task is not None and task.predicts,
             "rerank": task is not None and task.reranks,
             "generate": "generate" in self.jobs,
+            "chat": "chat" in self.jobs,
             "tokenize": isinstance(self.loaded.tokenizer, Tokenizer),
         }
         parameter = next(self.loaded.model.parameters())
