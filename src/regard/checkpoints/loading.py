@@ -115,7 +115,11 @@ def _find_folder(name_or_path: str | os.PathLike[str], *, revision: str, offline
         if find_gguf(folder) is not None:
             return folder
         raise InputError(f"{name}: this is a file; expected a model folder, such as {folder.parent}, or a GGUF file")
-    if isinstance(name_or_path, os.PathLike) or name.startswith((".", "~", os.sep)) or name.count("/") > 1:
+    if (
+        isinstance(name_or_path, os.PathLike)
+        or name.startswith((".", "~", os.sep))
+        or name.partition("@")[0].count("/") > 1
+    ):
         beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if os.path.isdir(folder.parent) else []
         hint = f"; {suggest(folder.name, beside)}" if 0 < len(beside) <= 30 else ""
         raise InputError(f"{name}: no such folder{hint}")
