@@ -37,7 +37,7 @@ from regard.tasks.encoder_with_head import EncoderWithHead, choose_precision, co
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.inputs import MIN_LENGTH, InputBuilder, PublishedInputs, VectorSettings
 from regard.tasks.published import check_head, head_config, published_task
-from regard.tasks.registry import get_task
+from regard.tasks.registry import HEADS, get_task
 from regard.tasks.task import Prediction, Task, TaskInput
 from regard.text import Tokenizer
 
@@ -175,9 +175,12 @@ class FineTunedModel:
 
     @property
     def input_builder(self) -> InputBuilder | ImageProcessor:
+        return image_processor_of(self.model.encoder) if can(self.model.encoder, "image") else self.text_inputs
+
+    @property
+    def text_inputs(self) -> InputBuilder:
+        """The builder of inputs of a model that reads text."""
         config: Any = self.model.encoder.config
-        if can(self.model.encoder, "image"):
-            return image_processor_of(self.model.encoder)
         assert self.tokenizer is not None
         vectors = self.model.vectors if isinstance(self.model, EncoderWithHead) else None
         published = None
@@ -265,6 +268,11 @@ def read_task(folder: Path) -> Task[Any]:
     return _read(folder / TASK_FILE)[0]
 
 
+def is_published(folder: Path) -> bool:
+    """Whether a folder has a model with a task head that Regard did not train."""
+    return has_task_head(folder) and not (folder / TASK_FILE).is_file()
+
+
 def is_fine_tuned(folder: str | os.PathLike[str]) -> bool:
     """Whether a folder has a model with a task head."""
     return has_task_head(Path(folder))
@@ -295,14 +303,17 @@ def fine_tuned_files(fine_tuned: FineTunedModel) -> tuple[dict[str, bytes], dict
     document |= task.to_dict()
     if isinstance(model, EncoderWithHead) and model.vectors is not None:
         document["vectors"] = asdict(model.vectors)
-    files = {} if fine_tuned.published is not None else {TASK_FILE: json_bytes(document)}
+    if fine_tuned.published is not None:
+        document["published"] = dict(fine_tuned.published)
+    is_own = type(task) in HEADS.values() and fine_tuned.published is not None  # config.json says all of the task
+    files = {} if is_own else {TASK_FILE: json_bytes(document)}
     if isinstance(model, ImageClassifier):
         return files, _classes(task.labels)
     assert fine_tuned.tokenizer is not None
-    if fine_tuned.published is not None:  # config.json says all of the task
-        return fine_tuned.tokenizer.files(), dict(fine_tuned.published)
+    if is_own:
+        return fine_tuned.tokenizer.files(), dict(fine_tuned.published or {})
     architecture, _ = _transformers_names(model, task)
-    about: dict[str, object] = {}
+    about: dict[str, object] = dict(fine_tuned.published or {})
     if architecture:  # for other families, task.json is enough
         about["architectures"] = [architecture]
         if task.transformers_labels:
@@ -347,7 +358,7 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
     folder = require_fine_tuned(name_or_path)
     if not (folder / TASK_FILE).is_file():
         return _load_published(folder, device)
-    task, length, precision, text_columns, vectors, language = _read(folder / TASK_FILE)
+    task, length, precision, text_columns, vectors, language, published = _read(folder / TASK_FILE)
     encoder: Any
     encoder, rest = read_parts(folder)
     if can(encoder, "image") and task.reads_images:
@@ -359,10 +370,13 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
             f"{folder / TASK_FILE}: length is {length}, and this model reads from {MIN_LENGTH} to {longest} "
             "tokens; correct it there"
         )
-    model = _with_head(folder, encoder, rest, task, vectors=vectors)
+    mean_pooled = _is_mean_pooled(encoder, task, published or {})
+    model = _with_head(folder, encoder, rest, task, vectors=vectors, mean_pooled=mean_pooled)
     tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
     model = model.to(device).eval()
-    return FineTunedModel(task, model, tokenizer, length, precision, text_columns, folder, language=language)
+    return FineTunedModel(
+        task, model, tokenizer, length, precision, text_columns, folder, language=language, published=published
+    )
 
 
 def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
@@ -381,13 +395,19 @@ def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
         )
     if not can(encoder, "encoder-decoder"):
         _check_text_model(encoder, folder)
-    mean_pooled = task.pooled and bool(file.pooling_key) and document.get(file.pooling_key) == "mean"
+    mean_pooled = _is_mean_pooled(encoder, task, published)
     model = _with_head(folder, encoder, rest, task, mean_pooled=mean_pooled).to(device).eval()
     tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
     positions = getattr(encoder.config, "max_position_embeddings", MAX_LENGTH)
     length = min(tokenizer.max_length or positions, positions)
     language = stated_language(folder)
     return FineTunedModel(task, model, tokenizer, length, folder=folder, language=language, published=published)
+
+
+def _is_mean_pooled(encoder: Any, task: Task[Any], published: Mapping[str, Any]) -> bool:
+    """Whether the head of a published model reads the mean over the tokens."""
+    file = format_of(encoder.config.family)
+    return task.pooled and file is not None and published.get(file.pooling_key) == "mean"
 
 
 def _check_text_model(encoder: Any, folder: Path) -> None:
@@ -434,7 +454,9 @@ def _state(model: EncoderWithHead) -> dict[str, Tensor]:
     return {**model.head.state_dict(), **{MIX + name: tensor for name, tensor in mix.items()}}
 
 
-def _read(path: Path) -> tuple[Task[Any], int, Precision, tuple[str, ...], VectorSettings | None, str]:
+def _read(
+    path: Path,
+) -> tuple[Task[Any], int, Precision, tuple[str, ...], VectorSettings | None, str, dict[str, Any] | None]:
     document = read_json(path)
     try:
         kind = get_task(str(document["task"]), images=bool(document.get("pictures")))
@@ -450,7 +472,10 @@ def _read(path: Path) -> tuple[Task[Any], int, Precision, tuple[str, ...], Vecto
             if vectors.num_texts not in (1, 2):
                 raise ValueError("num_texts should be 1 or 2")
         length, language = int(str(document["length"])), str(document.get("language", ""))
-        return kind.from_dict(document), length, precision, tuple(texts), vectors, language
+        published: Any = document.get("published")
+        if published is not None and not isinstance(published, dict):
+            raise ValueError("published should be an object")
+        return kind.from_dict(document), length, precision, tuple(texts), vectors, language, published
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except KeyError as error:
