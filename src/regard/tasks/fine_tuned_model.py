@@ -221,10 +221,15 @@ def predict_steps(
         logits[index] = part
         if finished % STEP == 0:
             yield len(examples) * finished // len(inputs)
-    if not all(bool(part.isfinite().all()) for part in logits):
-        raise InputError(f"{model.name}: the model gives scores that are not finite numbers; its weights are damaged")
+    check_finite(logits, model.name)
     truncated = {item.example for item in inputs if any(sequence.num_truncated for sequence in item.sequences)}
     return model.task.postprocess(examples, inputs, logits), len(truncated)
+
+
+def check_finite(logits: Sequence[Tensor], name: str) -> None:
+    """Raise InputError if a model gives NaN or infinity, which no probability can be made of."""
+    if len(logits) and not bool(torch.cat([part.flatten() for part in logits]).isfinite().all()):
+        raise InputError(f"{name}: the model gives scores that are not finite numbers; its weights are damaged")
 
 
 def predict_stream(
