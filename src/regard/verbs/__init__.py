@@ -16,6 +16,7 @@ VERBS = (
     "embed",
     "index",
     "search",
+    "rerank",
     "duplicates",
     "cluster",
     "similarity",

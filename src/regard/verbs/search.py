@@ -65,7 +65,9 @@ class SearchRequest(IndexedTextsRequest):
     )
     approximate: bool = option(False, help="Use the approximate index, if DIR has one.")
     rerank: ModelName | None = option(
-        None, help="Folder that `regard train pair` wrote: its model scores the best texts again.", metavar="DIR"
+        None,
+        help="A reranker: a published one, or a folder of `regard train pair`. It scores the best texts again.",
+        metavar="MODEL",
     )
     rerank_top: int = option(50, help="Number of texts to score again.", metavar="N", ge=1, le=10_000)
 
