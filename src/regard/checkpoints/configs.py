@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic_core import CoreSchema, SchemaValidator, ValidationError, core_schema
 
-from regard.checkpoints.file_format import SIZES, FileFormat, format_of
-from regard.checkpoints.files import TRANSLATION
+from regard.checkpoints.file_format import HEADS, SIZES, FileFormat, format_of
+from regard.checkpoints.files import TASK, TRANSLATION
 from regard.checkpoints.storage import INT8_FORMAT
 from regard.errors import InputError, suggest
 from regard.files.json_files import read_json
@@ -83,6 +83,27 @@ def is_translator(folder: Path) -> bool:
         return False
     name = str(read_json(path).get("model_type"))
     return name in family_names() and format_of(name) is not None and get_family(name).can("translation")
+
+
+def task_class(folder: Path) -> tuple[str, str] | None:
+    """The prefix and the head of the class that config.json names, ("Bert", "SequenceClassification").
+
+    None if there is no such file or it names no class with a task head. Raises InputError for a file that is not JSON.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        return None
+    names = read_json(path).get("architectures")
+    prefix, _, head = str(names[0]).partition("For") if isinstance(names, list) and names else ("", "", "")
+    return (prefix, head) if head in HEADS else None
+
+
+def has_task_head(folder: Path) -> bool:
+    """Whether a folder has a model with a task head: one that Regard trained, or a published one."""
+    try:
+        return (folder / TASK).is_file() or task_class(folder) is not None
+    except InputError:  # loading reports it
+        return False
 
 
 def _find_family(model_type: object, path: Path) -> Family:

@@ -30,6 +30,10 @@ CLASSES: Mapping[tuple[str, ...], str] = {
     ("distillation_classifier",): "ForImageClassificationWithTeacher",
     (): "Model",
 }
+# How the names of transformers' classes with a task head end. On tokens a head is one layer unless a format says more.
+TOKEN_HEADS = ("TokenClassification", "QuestionAnswering")
+IMAGE_HEADS = ("ImageClassification", "ImageClassificationWithTeacher")
+HEADS = ("SequenceClassification", "MultipleChoice", *TOKEN_HEADS, *IMAGE_HEADS)
 
 
 def same_tensor(name: str, tensor: Any) -> Any:
@@ -96,6 +100,8 @@ class FileFormat:
     `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification; `classes` tells
     how they end. `task_heads` maps the classes to the names of the head's layers. A task on one vector per text whose
     class is missing is stored as SequenceClassification; a task on tokens whose class is missing has one layer.
+    `head_values` lists keys that change the computation of a published head, with the supported values; `pooling_key`
+    is the one of them that says how a text becomes one vector, cls or mean.
     """
 
     keys: Mapping[str, str]
@@ -110,10 +116,16 @@ class FileFormat:
     classes: Mapping[tuple[str, ...], str] = field(default_factory=lambda: CLASSES)
     model_type: str = ""  # in config.json; "" if it is the name of the family
     task_heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    head_values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    pooling_key: str = ""
 
     def names(self, config: Any) -> TensorNames:
         """Return the tensor names of a model with this config."""
         return self.tensor_names if isinstance(self.tensor_names, TensorNames) else self.tensor_names(config)
+
+    def supports(self, head: str) -> bool:
+        """Whether Regard reads and writes the class of transformers with this task head."""
+        return head in self.task_heads or (head in TOKEN_HEADS and "SequenceClassification" in self.task_heads)
 
     def architecture(self, output_heads: Collection[str]) -> str:
         """Return the name of transformers' class with these heads."""

@@ -36,7 +36,7 @@ def evaluate_model(
     `name` that of the model in the result.
     """
     device = model.device
-    read = _read(model.task.name, data, table)
+    read = _read(model.task, data, table)
     yield Note(message=describe_compute(model, device))
     yield Note(message=f"{len(read.examples):,} examples of {read.path} ({read.description})")
     for reason, count in read.dropped.items():
