@@ -1,33 +1,20 @@
 """What sentence-transformers' CrossEncoder writes beside a model: the activation, a prompt, the longest input.
 
 Folders of older versions are those of transformers, with keys in config.json; newer ones have modules.json and
-config_sentence_transformers.json. What would change the scores and is not followed is refused by name. Activations are
-looked up in a table: nothing that a file names is imported.
+config_sentence_transformers.json. What would change the scores and is not followed is refused by name. Nothing that a
+file names is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
 from regard.errors import InputError
 from regard.files.json_files import read_json, read_json_value
 
-# By the lower-case name of the class in torch.nn.
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "identity": lambda x: x,
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "relu": torch.relu,
-    "softplus": F.softplus,
-    "logsigmoid": F.logsigmoid,
-}
 _ONE_MODULE = "Transformer"
 _OLD_ACTIVATION = "sbert_ce_default_activation_function"
 # Keys that do not change scores in float32, and the values of others that change nothing.
@@ -45,8 +32,8 @@ _NEUTRAL: Mapping[str, Mapping[str, tuple[object, ...]]] = {
 
 @dataclass(frozen=True)
 class CrossEncoderSettings:
-    """The `activation` is a key of `ACTIVATIONS`, None if the folder states none; the `prompt` comes before the first
-    text of a pair."""
+    """The `activation` is the name of a class of torch.nn in lower case, if the folder states one. The `prompt` comes
+    before the first text of a pair."""
 
     activation: str | None = None
     prompt: str = ""
@@ -75,11 +62,8 @@ def _activation(path: Path, name: object) -> str | None:
     if name is None:
         return None
     module, _, kind = str(name).rpartition(".")
-    if not module.startswith("torch.nn") or kind.lower() not in ACTIVATIONS:
-        raise InputError(
-            f"{path}: the activation is {name!r}; expected one of torch.nn: {', '.join(ACTIVATIONS)}. To order texts "
-            "by the model's output, write torch.nn.modules.linear.Identity there"
-        )
+    if module != "torch.nn" and not module.startswith("torch.nn.modules."):
+        raise InputError(f"{path}: the activation is {name!r}; expected a class of torch.nn, such as torch.nn.Sigmoid")
     return kind.lower()
 
 

@@ -7,7 +7,7 @@ the scores are those of sentence-transformers' `CrossEncoder.rank`.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 from torch import Tensor
 
-from regard.checkpoints.cross_encoder import ACTIVATIONS, CrossEncoderSettings, read_cross_encoder
+from regard.checkpoints.cross_encoder import read_cross_encoder
 from regard.data.batch import group_by_size
 from regard.data.examples import TextExample
 from regard.data.readers.tables import Missing
@@ -27,6 +27,7 @@ from regard.render.result import Result, Table
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
 from regard.tasks.fine_tuned_model import CHUNK_SIZE, STEP, FineTunedModel
 from regard.tasks.prediction.inputs import chosen_columns
+from regard.tasks.sequence_classification import ACTIVATIONS
 from regard.tasks.task import TaskInput
 from regard.wording import count_of
 
@@ -54,14 +55,14 @@ class Reranker:
         what = f"a model for {task.name} cannot rerank"
         if not isinstance(model.model, EncoderWithHead) or not task.pooled or task.num_texts not in (2, None):
             raise InputError(f"{what}; {EXPECTED}")
-        settings = CrossEncoderSettings() if model.folder is None else read_cross_encoder(model.folder)
         self.positive: int | None = None
         if task.num_outputs == 2 and task.problem_type == "single_label_classification":
             self.positive = _positive(model)
         elif task.num_outputs != 1:
             raise InputError(f"a model for {task.name} with {task.num_outputs} classes cannot rerank; {EXPECTED}")
-        length = min(model.length, settings.max_length or model.length)
-        self.model, self.task, self.prompt = replace(model, length=length), task, settings.prompt
+        published = model.folder if model.published is not None else None
+        self.model, self.task = model, task
+        self.prompt = "" if published is None else read_cross_encoder(published).prompt
         activation = getattr(task, "activation", "identity") if self.positive is None else "sigmoid"
         self.activation = ACTIVATIONS[activation]
 
