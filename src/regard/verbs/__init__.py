@@ -20,6 +20,7 @@ VERBS = (
     "duplicates",
     "cluster",
     "similarity",
+    "classify",
     "fill",
     "compare",
     "next",
