@@ -36,19 +36,19 @@ NLI_TEMPLATE = "This example is {}."  # that of transformers
 EMBEDDING_TEMPLATE = "{}"
 TEXTS = {"entailment": 64, "similarity": 512}  # on which "none" is calibrated: a pair costs more than a vector
 DRAWS = 16  # sets of unrelated labels for each text
-MIN_UNRELATED = 40
-# Things of many fields, in an order without meaning: even and odd ones are two samples.
-UNRELATED = (
-    "volcanoes chess knitting opera glaciers beekeeping heraldry pottery astronomy carpentry falconry ballet "
-    "archaeology sailing poetry mushrooms lighthouses fencing geology calligraphy tapestries dinosaurs origami "
-    "submarines waterfalls chemistry violins castles butterflies surfing genealogy reefs blacksmiths deserts puppetry "
-    "algebra canoes fossils wrestling perfume sculpture penguins windmills trigonometry embroidery comets rowing "
-    "mythology bridges orchids juggling microscopes skiing tulips gargoyles philosophy accordions earthquakes "
-    "horseshoes tectonics gymnastics cathedrals sponges mosaics ostriches kites viruses rugby clocks moss magnetism "
-    "ferries bagpipes eclipses jousting marble turtles grammar avalanches vineyards cricket telescopes snails weaving "
-    "hurricanes pyramids harps ferns boxing gravity cartography lobsters fountains meteorology trombones camels "
-    "archery genetics swamps porcelain"
-).split()
+MIN_UNRELATED = tuple(
+    """
+    volcanoes chess knitting opera glaciers beekeeping heraldry pottery astronomy carpentry falconry ballet
+    archaeology sailing poetry mushrooms lighthouses fencing geology calligraphy tapestries dinosaurs origami
+    submarines waterfalls chemistry violins castles butterflies surfing genealogy reefs blacksmiths deserts
+    puppetry algebra canoes fossils wrestling perfume sculpture penguins windmills trigonometry embroidery comets
+    rowing mythology bridges orchids juggling microscopes skiing tulips gargoyles philosophy accordions
+    earthquakes horseshoes tectonics gymnastics cathedrals sponges mosaics ostriches kites viruses rugby clocks
+    moss magnetism ferries bagpipes eclipses jousting marble turtles grammar avalanches vineyards cricket
+    telescopes snails weaving hurricanes pyramids harps ferns boxing gravity cartography lobsters fountains
+    meteorology trombones camels archery genetics swamps porcelain
+    """.split()  # noqa: SIM905
+)
 
 
 class NoneCalibration(BaseModel):
@@ -123,7 +123,7 @@ class ZeroShotClassifier:
     ) -> Generator[Event, None, tuple[ZeroShotClassifier, NoneCalibration]]:
         """The model with a threshold for "none" that is chosen on the texts and on unrelated labels."""
         if NONE in self.labels:
-            raise InputError(f"{NONE!r} is one of the labels, and --none gives it to texts that no label fits; rename it")
+            raise InputError(f"{NONE!r} is one of the labels, and --none answers it where no label fits; rename it")
         if getattr(self.model.task, "multi_label", False):
             raise InputError("with several labels per text a text may have none already; leave --none out")
         if len(texts) < 2:
@@ -155,8 +155,8 @@ def none_notes(none: NoneCalibration) -> list[str]:
     """What the threshold for "none" is worth."""
     few = ", which are few" if none.texts < 30 else ""
     return [
-        f"none: where no label scores above {none.threshold:.3f}. Of labels that have nothing to do with the texts, the "
-        f"best of {none.labels} exceeds this in {100 * none.measured:.1f}% of cases (aim: {100 * none.rate:.1f}%; "
+        f"none: where no label scores above {none.threshold:.3f}. Of labels that have nothing to do with the texts, "
+        f"the best of {none.labels} exceeds this in {100 * none.measured:.1f}% of cases (aim: {100 * none.rate:.1f}%; "
         f"{none.texts} texts{few}). Labels that are wrong but near the subject are accepted more often"
     ]
 
@@ -217,8 +217,8 @@ def _similarity(loaded: LoadedModel, template: str) -> Callable[..., FineTunedMo
         own = predict(model, [TextExample(text) for text in hypotheses], device=engine.device)
         if any(abs(one["cosines"][label] - 1) > 1e-3 for one, label in zip(own, labels, strict=True)):
             raise InputError(
-                f"{loaded.name}: its vectors are more than the pooled layer of this {describe_model(loaded.model)} model; "
-                "classify with another embedding model, or with an NLI model"
+                f"{loaded.name}: its vectors are more than the pooled last layer of a {describe_model(loaded.model)} "
+                "model; classify with another embedding model, or with an NLI model"
             )
         return model
 

@@ -248,7 +248,8 @@ def calibrate(
 def describe_compute(model: FineTunedModel, device: torch.device) -> str:
     """A sentence with the device and the data type of predictions."""
     chosen = model.computing_precision(device)
-    reason = "" if model.inference_precision else f", as run.precision was {model.precision} in training"
+    stated = model.inference_precision or model.published is not None
+    reason = "" if stated else f", as run.precision was {model.precision} in training"
     return f"computing on {device} in {PRECISION_NAMES[chosen]}{reason}"
 
 
@@ -343,6 +344,7 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
     if not (folder / TASK_FILE).is_file():
         return _load_published(folder, device)
     task, length, precision, text_columns, vectors, language = _read(folder / TASK_FILE)
+    encoder: Any
     encoder, rest = read_parts(folder)
     if can(encoder, "image") and task.reads_images:
         return FineTunedModel(task, ImageClassifier(encoder).to(device).eval(), None, 0, precision, folder=folder)
@@ -368,6 +370,7 @@ def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
             task = task.with_activation(settings.activation)
         except InputError as error:
             raise InputError(f"{folder}: sentence-transformers' files state an activation: {error}") from None
+    encoder: Any
     encoder, rest = read_parts(folder)
     file = check_head(document, path, family=encoder.config.family)
     published = head_config(document, file)

@@ -71,9 +71,7 @@ class InputBuilder:
         if max_length < MIN_LENGTH:
             raise InputError(f"sequences of {max_length} tokens are too short for a task; use {MIN_LENGTH} or more")
 
-    def sequences(
-        self, texts: Sequence[tuple[str, str | None]], *, keep_second: bool = False
-    ) -> list[InputSequence]:
+    def sequences(self, texts: Sequence[tuple[str, str | None]], *, keep_second: bool = False) -> list[InputSequence]:
         """One sequence per text or pair, truncated if it is too long, that predicts from one position.
 
         The longer text of a pair loses tokens first; with `keep_second` only the first one does.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from regard.data.examples import is_labeled
@@ -28,7 +29,7 @@ _ALL: tuple[type[Task[Any]], ...] = (
     ImageTask,
 )
 # The task of each head of transformers.
-HEADS: dict[str, type[Task[Any]]] = {
+HEADS: Mapping[str, type[Task[Any]]] = {
     task.transformers_head: task
     for task in (SequenceClassification, MultipleChoice, TokenClassification, QuestionAnswering, ImageTask)
 } | {"ImageClassificationWithTeacher": ImageTask}

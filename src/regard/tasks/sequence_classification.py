@@ -40,18 +40,18 @@ class SequenceClassification(TextClassification):
 
     @classmethod
     def from_config(cls, document: Mapping[str, Any]) -> Task[TextExample]:
-        """A `SequenceScore` if there is one output."""
+        """A `SequenceScoring` if there is one output."""
         labels, kind = config_labels(document), document.get("problem_type")
         if kind is not None:
             check_choice("problem_type", str(kind)[:60], get_args(ProblemType))
         if len(labels) == 1:
-            return SequenceScore(labels[0], activation="identity" if kind == "regression" else "sigmoid")
+            return SequenceScoring(labels[0], activation="identity" if kind == "regression" else "sigmoid")
         if kind == "regression":
             raise InputError(f"problem_type is regression with {len(labels)} outputs; Regard supports one output")
         return cls(labels, multi_label=kind == "multi_label_classification")
 
 
-class SequenceScore(Regression):
+class SequenceScoring(Regression):
     """A score for a text or a pair: one logit and its `activation`. Users see it as the task `regress`."""
 
     purpose: ClassVar[str] = "Scores texts or pairs of texts"
@@ -63,9 +63,9 @@ class SequenceScore(Regression):
         super().__init__(mean=0.0, deviation=1.0)
         self.label, self.activation = label, activation
 
-    def with_activation(self, activation: str) -> SequenceScore:
+    def with_activation(self, activation: str) -> SequenceScoring:
         """The task with another activation of the logit, one of `ACTIVATIONS`."""
-        return SequenceScore(self.label, activation=activation)
+        return SequenceScoring(self.label, activation=activation)
 
     @property
     def labels(self) -> tuple[str, ...]:

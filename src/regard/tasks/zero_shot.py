@@ -195,4 +195,3 @@ def without_labels(names: Sequence[str], labels: Sequence[str]) -> list[str]:
     """Names that share no word with a label."""
     words = {word for label in labels for word in label.casefold().split()}
     return [name for name in names if not words & {*name.casefold().split()}]
-

@@ -57,7 +57,7 @@ def evaluate_model(
     return evaluation_result(model.task, read, predictions, name=name, top=top, seed=seed)
 
 
-def _read(task: str, data: Any, table: TableOptions | None) -> ExampleSet[Any]:
+def _read(task: Task[Any], data: Any, table: TableOptions | None) -> ExampleSet[Any]:
     if isinstance(data, ExampleSet):
         return data
     if isinstance(data, list | tuple) and data and all(isinstance(item, Example) for item in data):
