@@ -79,6 +79,8 @@ def test_activation_prompt_and_length(tmp_path: Path, activation: nn.Module, sav
     expected = model.predict([(QUERY, text) for text in TEXTS])
     assert scores(folder) == pytest.approx(expected, abs=1e-5)
     assert expected.std() > 1e-3  # not all the same
+    load_fine_tuned(folder).save(tmp_path / "again")
+    assert scores(tmp_path / "again") == pytest.approx(expected, abs=1e-5)
 
 
 def test_older_keys_and_lengths_of_the_module(tmp_path: Path) -> None:

@@ -15,13 +15,14 @@ from typing import Any
 from regard.errors import InputError
 from regard.files.json_files import read_json, read_json_value
 
+CROSS_ENCODER_KEYS = ("sentence_transformers", "sbert_ce_default_activation_function")  # of config.json
 _ONE_MODULE = "Transformer"
-_OLD_ACTIVATION = "sbert_ce_default_activation_function"
+_CONFIG, _MODULE_CONFIG, _MODULES = "config_sentence_transformers.json", "sentence_bert_config.json", "modules.json"
 # Keys that do not change scores in float32, and the values of others that change nothing.
 _HARMLESS = ("__version__", "version", "keep_in_fp32_modules")
 _NEUTRAL: Mapping[str, Mapping[str, tuple[object, ...]]] = {
-    "config_sentence_transformers.json": {"model_type": ("CrossEncoder",)},
-    "sentence_bert_config.json": {
+    _CONFIG: {"model_type": ("CrossEncoder",)},
+    _MODULE_CONFIG: {
         "transformer_task": ("sequence-classification",),
         "module_output_name": ("scores",),
         "modality_config": ({"text": {"method": "forward", "method_output_name": "logits"}},),
@@ -42,20 +43,29 @@ class CrossEncoderSettings:
 
 def read_cross_encoder(folder: Path) -> CrossEncoderSettings:
     """The settings of a folder; InputError for what Regard does not do."""
-    config_path, own_path = folder / "config.json", folder / "config_sentence_transformers.json"
+    config_path, own_path = folder / "config.json", folder / _CONFIG
     config = read_json(config_path) if config_path.is_file() else {}
-    found = config.get("sentence_transformers")
+    found = config.get(CROSS_ENCODER_KEYS[0])
     older: Mapping[str, Any] = found if isinstance(found, dict) else {}
     _refuse_others(config_path, older, ("activation_fn",))
-    path, activation = config_path, older.get("activation_fn", config.get(_OLD_ACTIVATION))
+    path, activation = config_path, older.get("activation_fn", config.get(CROSS_ENCODER_KEYS[1]))
     own = read_json(own_path) if own_path.is_file() else {}
     if own.get("model_type") != "CrossEncoder":  # written by a library for vectors, whose settings are others
         return CrossEncoderSettings(_activation(path, activation))
     _refuse_others(own_path, own, ("activation_fn", "default_prompt_name", "prompts"))
-    _refuse_modules(folder / "modules.json")
+    _refuse_modules(folder / _MODULES)
     if own.get("activation_fn") is not None:
         path, activation = own_path, own["activation_fn"]
     return CrossEncoderSettings(_activation(path, activation), _prompt(own_path, own), _max_length(folder))
+
+
+def cross_encoder_files(folder: Path) -> dict[str, bytes]:
+    """The files of a CrossEncoder beside config.json, for a folder that its model is saved to."""
+    own = folder / _CONFIG
+    if not own.is_file() or read_json(own).get("model_type") != "CrossEncoder":
+        return {}
+    paths = (folder / name for name in (_CONFIG, _MODULE_CONFIG, _MODULES))
+    return {path.name: path.read_bytes() for path in paths if path.is_file()}
 
 
 def _activation(path: Path, name: object) -> str | None:
@@ -78,7 +88,7 @@ def _prompt(path: Path, document: Mapping[str, Any]) -> str:
 
 
 def _max_length(folder: Path) -> int | None:
-    path = folder / "sentence_bert_config.json"
+    path = folder / _MODULE_CONFIG
     document = read_json(path) if path.is_file() else {}
     _refuse_others(path, document, ("max_seq_length",))
     value = document.get("max_seq_length")

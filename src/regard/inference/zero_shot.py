@@ -36,7 +36,9 @@ NLI_TEMPLATE = "This example is {}."  # that of transformers
 EMBEDDING_TEMPLATE = "{}"
 TEXTS = {"entailment": 64, "similarity": 512}  # on which "none" is calibrated: a pair costs more than a vector
 DRAWS = 16  # sets of unrelated labels for each text
-MIN_UNRELATED = tuple(
+MIN_UNRELATED = 40
+# Things of many fields, in an order without meaning: even and odd ones are two samples.
+UNRELATED = tuple(
     """
     volcanoes chess knitting opera glaciers beekeeping heraldry pottery astronomy carpentry falconry ballet
     archaeology sailing poetry mushrooms lighthouses fencing geology calligraphy tapestries dinosaurs origami
