@@ -98,7 +98,7 @@ def _max_length(folder: Path) -> int | None:
 
 
 def _refuse_modules(path: Path) -> None:
-    modules = read_json_value(path) if path.is_file() else []
+    modules: Any = read_json_value(path) if path.is_file() else []
     kinds = [str(one.get("type", "")) if isinstance(one, dict) else "" for one in modules] if modules else []
     names = [kind.rpartition(".")[2] or "an unnamed module" for kind in kinds]
     if names not in ([], [_ONE_MODULE]):

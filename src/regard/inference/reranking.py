@@ -199,8 +199,8 @@ def rerank_rows(
             RankedText(
                 rank=rank,
                 row=row.number,
-                score=found and found.score,
-                logit=found and found.logit,
+                score=None if found is None else found.score,
+                logit=None if found is None else found.logit,
                 text=row.texts[0] or "",
                 columns={column: row.values.get(column) for column in kept},
             )

@@ -35,7 +35,7 @@ class ClassifyRequest(RowsRequest):
     source: TextOrFile = argument(
         help="Texts: a file, one per line, or a table; a text; - is standard input.", metavar="INPUT"
     )
-    labels: list[str] = option(help="What a text may be about, in words.", metavar="A,B,C")
+    labels: list[str] = option(help="What a text may be about, in words.", metavar="A,B,C", positional=True)
     model: ModelName | None = option(
         None, "-m", help=f"An NLI model, or an embedding model. Default: {DEFAULT_EMBEDDING_MODEL}.", metavar="MODEL"
     )
@@ -74,11 +74,11 @@ def classify(request: ClassifyRequest, models: Models) -> Generator[Event, None,
 
     Example: regard classify reviews.csv --columns review --labels "delivery,quality,price" --output labels.csv
     """
+    from regard.data.examples import TextExample
     from regard.inference.bulk.job import how_to_continue
     from regard.inference.bulk.parts import check_output
     from regard.inference.prediction import SUFFIXES, predict_file
     from regard.inference.zero_shot import TEXTS, ClassifyResult, ZeroShotClassifier, none_notes, sample_texts
-    from regard.tasks.fine_tuned_model import describe_compute
     from regard.tasks.prediction.predict import prediction_events
     from regard.tasks.prediction.result import PredictResult
 
@@ -99,7 +99,10 @@ def classify(request: ClassifyRequest, models: Models) -> Generator[Event, None,
         if request.none is not None:
             if inputs.reopen is None:
                 raise InputError("--none reads the texts twice, and standard input can be read once; give a file")
-            texts = sample_texts((row.example.text for row in inputs.reopen() if row.example), TEXTS[classifier.method])
+            texts = sample_texts(
+                (row.example.text for row in inputs.reopen() if isinstance(row.example, TextExample)),
+                TEXTS[classifier.method],
+            )
             classifier, none = yield from classifier.with_none(texts, request.none)
             for note in none_notes(none):
                 yield Note(message=note)
@@ -114,7 +117,6 @@ def classify(request: ClassifyRequest, models: Models) -> Generator[Event, None,
             evaluation = yield from _evaluate(request, classifier, name)
             empty = PredictResult(model=name, task=model.task.name, rows=evaluation.n, predictions=[])
             return ClassifyResult.of(empty, **about, evaluation=evaluation)
-        yield Note(message=describe_compute(model, model.device))
         if request.output is None:
             result = yield from prediction_events(model, inputs, name=name)
         else:

@@ -21,7 +21,7 @@ from regard.server.protocols.texts_and_vectors import check_batch
 REFUSED = ("max_chunks_per_doc", "max_tokens_per_doc", "rank_fields")
 
 
-class Document(BaseModel):
+class RerankDocument(BaseModel):
     model_config = ConfigDict(extra="forbid")
     text: str
 
@@ -32,7 +32,7 @@ class RerankDocumentsBody(BaseModel):
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
     model: str | None = Field(None, description="The model that answers; default: the first that can.")
     query: str
-    documents: list[str | Document] = Field(min_length=1)
+    documents: list[str | RerankDocument] = Field(min_length=1)
     top_n: int | None = Field(None, ge=1, description="Return only the best ones.")
     return_documents: bool | None = Field(False, description="Return also the texts.")
 
@@ -48,7 +48,7 @@ class RerankDocumentsBody(BaseModel):
 class RankedDocument(BaseModel):
     index: int
     relevance_score: float
-    document: Document | None = None
+    document: RerankDocument | None = None
 
 
 class RerankUsage(BaseModel):
