@@ -60,7 +60,7 @@ def loaded_by_transformers(folder: Path) -> transformers.PreTrainedModel:
     return model.eval()
 
 
-@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("name", [name for name in REFERENCES if name != "jina-bert"])
 def test_transformers_to_regard_and_back(pair: Pairs, name: str, tmp_path: Path) -> None:
     one = pair(name)
     regard.save(one.ours, tmp_path)

@@ -29,9 +29,10 @@ from regard.checkpoints.packages import PACKAGES, packaged_folder
 from regard.checkpoints.storage import SCALE, dequantize
 from regard.engine.precision import convert_to_int8
 from regard.errors import InputError, suggest
+from regard.files.checksums import stays_inside
 from regard.files.disk import finish_save
 from regard.files.gguf_file import find_gguf, read_gguf
-from regard.files.json_files import json_bytes, read_json
+from regard.files.json_files import json_bytes, read_json, read_json_value
 from regard.known import BUILT_IN, INSTALL, builtin_folder, builtin_names
 from regard.models.family import build, can, describe_family, family_names, get_family
 from regard.text import Tokenizer
@@ -55,6 +56,7 @@ def load(
     """
     folder = find_folder(name_or_path, revision=revision, offline=offline)
     with _collector_paused():
+        folder = transformer_folder(folder)
         model = read_model(folder, dtype=torch.float32 if dtype == torch.int8 else dtype).to(device)
         if dtype == torch.int8:
             convert_to_int8(model)
@@ -98,6 +100,16 @@ def find_folder(name_or_path: str | os.PathLike[str], *, revision: str = "main",
     from regard.checkpoints.hub import fetch
 
     return fetch(name, revision=revision, offline=offline)
+
+
+def transformer_folder(folder: Path) -> Path:
+    """The folder with the weights: that of the first module, in folders of old versions of sentence-transformers."""
+    listed = folder / "modules.json"
+    if not folder.is_dir() or (folder / "config.json").is_file() or not listed.is_file():
+        return folder
+    modules = read_json_value(listed)
+    path = modules[0].get("path") if isinstance(modules, list) and modules and isinstance(modules[0], dict) else ""
+    return folder / path if isinstance(path, str) and path and stays_inside(path) else folder
 
 
 def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -323,7 +335,8 @@ def _depth(config: Any, stack: str) -> int:
 
 def fitted(names: TensorNames, tensors: Iterable[str]) -> TensorNames:
     """Return the names with the prefix that a file uses: files of a base model have none."""
-    prefix = names.prefix if any(name.startswith(names.prefix) for name in tensors) else ""
+    prefixes = (names.prefix, *names.old_prefixes)
+    prefix = next((prefix for prefix in prefixes if any(name.startswith(prefix) for name in tensors)), "")
     copies = {copy: original.replace("{base}", prefix) for copy, original in names.copies.items()}
     return replace(names, prefix=prefix, copies=copies)
 
@@ -349,7 +362,7 @@ def _modern(name: str) -> str:
 
 def from_theirs(names: TensorNames, ours: str, parts: list[Tensor]) -> Tensor:
     """Convert their tensors to one of ours."""
-    tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
+    tensor: Tensor = names.decode(ours, torch.cat(parts) if len(parts) > 1 else parts[0])
     if re.fullmatch(names.squeezed, ours):
         return tensor.reshape(1, -1, tensor.shape[-1])
     return tensor.T.contiguous() if tensor.ndim == 2 and re.fullmatch(names.transposed, ours) else tensor
@@ -357,6 +370,7 @@ def from_theirs(names: TensorNames, ours: str, parts: list[Tensor]) -> Tensor:
 
 def to_theirs(names: TensorNames, ours: str, tensor: Tensor, count: int) -> list[Tensor]:
     """Convert one of our tensors to `count` of theirs."""
+    tensor = names.encode(ours, tensor)
     if re.fullmatch(names.squeezed, ours):
         tensor = tensor.squeeze()
     if tensor.ndim == 2 and re.fullmatch(names.transposed, ours):
