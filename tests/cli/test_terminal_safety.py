@@ -138,7 +138,6 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
         (2, ["the film", "--model", BERT, "-o", EVIL]),
     ],
     "rerank": [
-        (2, [WORD, TEXTS, "--model", FINE_TUNED]),
         (2, [EVIL, EVIL, "--model", FINE_TUNED]),
     ],
     "classify": [

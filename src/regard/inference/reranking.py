@@ -116,7 +116,7 @@ def _positive(model: FineTunedModel) -> int:
     return found[0]
 
 
-class RankedText(BaseModel):
+class RerankedText(BaseModel):
     """A text, ranked from 1, with its number in the input from 0 and the columns that are kept. A row without a text
     has no scores and comes last."""
 
@@ -139,7 +139,7 @@ class RerankResult(Result):
     rows: int
     blank: int
     truncated: int
-    results: list[RankedText]
+    results: list[RerankedText]
     _notes: list[str] = PrivateAttr(default_factory=list)
 
     def to_text(self) -> str:
@@ -196,7 +196,7 @@ def rerank_rows(
         blank=num_blank,
         truncated=truncated,
         results=[
-            RankedText(
+            RerankedText(
                 rank=rank,
                 row=row.number,
                 score=None if found is None else found.score,
