@@ -181,7 +181,7 @@ class TaskService:
 
     @property
     def predicts(self) -> bool:
-        return self.task.name in LABEL_TASKS
+        return self.task.name in LABEL_TASKS or self.fine_tuned.published is not None
 
     @property
     def reranks(self) -> bool:
@@ -236,9 +236,8 @@ class TaskService:
     def _labels(self, results: list[list[torch.Tensor]], raw: bool) -> list[list[tuple[str, float]]]:
         """Each label with its score, the highest first."""
         logits = torch.cat([row for part in results for row in part]).double()
-        multi_label = getattr(self.task, "multi_label", False)
-        scores = logits if raw else logits.sigmoid() if multi_label else logits.softmax(-1)
-        labels = self.fine_tuned.labels
+        scores = logits if raw else self.task.scores(logits)
+        labels = self.task.labels
         return [
             sorted(zip(labels, row, strict=True), key=lambda entry: entry[1], reverse=True) for row in scores.tolist()
         ]
