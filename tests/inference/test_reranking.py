@@ -36,7 +36,7 @@ def rewrite(path: Path, **values: object) -> None:
     path.write_text(json.dumps({**document, **values}), encoding="utf-8")
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "modernbert", "deberta-v2", "gpt2"])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "modernbert", "deberta-v2", "bart", "gpt2"])
 def test_the_ranks_are_those_of_cross_encoder(family: str, tmp_path: Path) -> None:
     publish(family, "SequenceClassification", tmp_path, labels=1)
     model = sentence_transformers.CrossEncoder(str(tmp_path), device="cpu")

@@ -33,7 +33,7 @@ def pipeline_scores(folder: Path, **options: object) -> list[dict[str, float]]:
     return [dict(zip(one["labels"], one["scores"], strict=True)) for one in found]
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "modernbert"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "modernbert", "bart"])
 @pytest.mark.parametrize("multi_label", [False, True])
 def test_an_nli_model_scores_as_in_transformers(family: str, tmp_path: Path, multi_label: bool) -> None:
     publish(family, "SequenceClassification", tmp_path, labels=NLI)

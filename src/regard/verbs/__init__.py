@@ -52,6 +52,8 @@ VERBS = (
     "ablate",
     "map",
     "models",
+    "download",
+    "cache",
     "corpus_build",
     "pretrain",
     "train",
