@@ -94,9 +94,9 @@ def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, Embed
     the line numbers, from 1. With --pooling none, Parquet has the columns line, tokens,
     starts, ends, words, vectors, and .npz the arrays vectors, starts (where each row begins), offsets, words, lines.
 
-    With --kind sparse (SPLADE: a folder of sentence-transformers' SparseEncoder, or a masked language model), .jsonl has
-    the tokens of each line with their weights, .npz what scipy.sparse.load_npz reads and lines, and Parquet the columns
-    line, indices, tokens and weights.
+    With --kind sparse (SPLADE: a folder of sentence-transformers' SparseEncoder, or a masked language model), .jsonl
+    has the tokens of each line with their weights, .npz what scipy.sparse.load_npz reads and lines, and Parquet the
+    columns line, indices, tokens and weights.
     """
     from regard.inference.bulk.job import how_to_continue
     from regard.inference.embedding.bulk import embed_events

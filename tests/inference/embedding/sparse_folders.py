@@ -9,9 +9,33 @@ from typing import Any
 import pytest
 import torch
 
-TOKENS = (
-    "[PAD] [UNK] [CLS] [SEP] [MASK] the a cat dog sat on mat ran ##s ##ing bird red blue green , . ! search : query"
-).split()
+TOKENS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "sat",
+    "on",
+    "mat",
+    "ran",
+    "##s",
+    "##ing",
+    "bird",
+    "red",
+    "blue",
+    "green",
+    ",",
+    ".",
+    "!",
+    "search",
+    ":",
+    "query",
+]
 TEXTS = [
     "the cat sat on the mat",
     "a dog",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regard.files.checksums import stays_inside
 from regard.errors import InputError
+from regard.files.checksums import stays_inside
 from regard.files.json_files import read_json, read_json_value
 
 TRANSFORMERS = ("Transformer", "MLMTransformer")

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,8 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.cancellation import check_cancelled
-from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.files import read_tensors
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.engine.batches import packed_batches, to_device
 from regard.engine.precision import compare_precisions, inference_copy
 from regard.errors import InputError, check_choice
@@ -315,7 +316,7 @@ class SparseEngine(EmbeddingEngine):
                 logits = self._activate(logits)
             first, last = np.searchsorted(ends, (start, stop - 1), side="right")
             cuts = [start, *ends[first:last].tolist(), stop]
-            rows = torch.stack([reduce(logits[a - start : b - start], dim=0) for a, b in zip(cuts, cuts[1:])])
+            rows = torch.stack([reduce(logits[a - start : b - start], dim=0) for a, b in pairwise(cuts)])
             if rest is not None:
                 rows[0] = torch.maximum(rows[0], rest) if self.settings.pooling == "max" else rows[0] + rest
             rest = None if stop == ends[last] else rows[-1]
