@@ -71,15 +71,8 @@ def index(request: IndexRequest, models: Models) -> Generator[Event, None, Index
         raise InputError(
             "texts that are added are embedded as those of the index: leave out --pooling, --max-length and --long"
         )
-    if (
-        request.append
-        and request.sparse
-        and is_index(request.output)
-        and open_index(request.output).sparse_name is None
-    ):
-        raise InputError(
-            f"{request.output} has no sparse vectors of the texts before; leave --sparse out, or build it again"
-        )
+    if request.append and request.sparse and is_index(request.output) and not open_index(request.output).sparse_name:
+        raise InputError(f"{request.output} has no sparse vectors of the texts before; leave --sparse out")
     with ExitStack() as stack:
 
         def load(name: str | None) -> LoadedModel:

@@ -97,7 +97,8 @@ def search(request: SearchRequest, models: Models) -> Generator[Event, None, Sea
     """Find the texts of an index that are nearest to a query: by their vectors, their words, or both.
 
     Search is exact unless --approximate is given. The score is the cosine similarity (dense), the BM25 score, the
-    product of the sparse vectors (splade), the sum of reciprocal ranks (hybrid), or what the model of --rerank predicts.
+    product of the sparse vectors (splade), the sum of reciprocal ranks (hybrid), or what the model of --rerank
+    predicts.
 
     Example: regard search reviews.index "battery does not last" --method hybrid
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard
@@ -52,6 +52,7 @@ def row(vector: np.ndarray[Any, Any]) -> SparseRow:
     return SparseRow(indices.astype(np.int32), vector[indices].astype(np.float32))
 
 
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000), chunk=st.sampled_from([1, 3, 7, 1 << 20]), top=st.integers(1, 12))
 def test_scores_are_those_of_the_matrix_product(
     tmp_path_factory: pytest.TempPathFactory, seed: int, chunk: int, top: int

@@ -236,8 +236,8 @@ class Index:
             self._check_approximate()
         if method == "splade" and self.manifest.sparse is None:
             raise InputError(
-                f"{self.name} has no sparse vectors; name a model for them when the texts are indexed "
-                "(--sparse MODEL), or choose another method"
+                f"no sparse vectors in {self.name}; name a model for them when the texts are indexed (--sparse MODEL), "
+                "or choose another method"
             )
         if method in ("splade", "hybrid"):
             self.loaded_sparse_model()

@@ -1,7 +1,8 @@
 """An inverted index on disk: for each term the rows that have it, in order, with a value each.
 
 BM25 counts words in it, and sparse vectors (SPLADE) have weights of tokens. Postings are sorted in chunks, so memory
-does not grow with them, and are memory-mapped for a search: a query reads those of its own terms.
+does not grow with them, and are memory-mapped for a search: a query reads those of its own terms. A token that many texts
+have also has a row of all their weights, which is added in a fraction of the time of its postings.
 
 score(q, d) = sum over the tokens t of q of  q_t * d_t
 """
@@ -14,14 +15,14 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from regard.files.disk import replace_file
-from regard.inference.search.exact import SPARE, Positions, Ranking
+from regard.inference.search.exact import Positions, Ranking
 
-STARTS, ROWS, VALUES = (f"splade_{name}.npy" for name in ("starts", "rows", "values"))
-FILES = (STARTS, ROWS, VALUES)
+STARTS, ROWS, VALUES, FREQUENT = (f"splade_{name}.npy" for name in ("starts", "rows", "values", "frequent"))
+FILES = (STARTS, ROWS, VALUES, FREQUENT)
+FREQUENT_SHARE = 8  # a token in more than one of so many texts is frequent
 CHUNK = 1 << 21  # postings in memory while they are written
 ROUNDING = 1e-5  # of a score in float32, relative
 Array = NDArray[Any]
@@ -84,7 +85,7 @@ def write_sparse(folder: Path, vectors: Path) -> None:
                     done += len(terms)
 
         frequencies = sum((np.bincount(some, minlength=width) for some in columns()), np.zeros(width, dtype=np.int64))
-        _write(folder, frequencies, chunks())
+        _write(folder, len(bounds) - 1, frequencies, chunks())
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> Array:
@@ -100,10 +101,22 @@ def _parts(file: IO[bytes]) -> Iterator[Array]:
         yield np.frombuffer(data, dtype=kind)
 
 
-def _write(folder: Path, frequencies: Array, chunks: Iterable[Chunk]) -> None:
+def _write(folder: Path, num_rows: int, frequencies: Array, chunks: Iterable[Chunk]) -> None:
     starts = starts_of_terms(frequencies)
     write_sorted(folder / ROWS, folder / VALUES, starts, np.float32, chunks)
     save_array(folder / STARTS, starts)
+    rows, values = (np.load(folder / name, mmap_mode="r") for name in (ROWS, VALUES))
+    terms = _frequent(starts, num_rows)
+    with replace_file(folder / FREQUENT) as temporary:
+        weights = np.lib.format.open_memmap(temporary, "w+", np.float32, (len(terms), num_rows))
+        for number, term in enumerate(terms):
+            part = slice(starts[term], starts[term + 1])
+            weights[number, rows[part]] = values[part]
+        weights.flush()
+
+
+def _frequent(starts: NDArray[np.int64], num_rows: int) -> Positions:
+    return np.flatnonzero(np.diff(starts) * FREQUENT_SHARE > num_rows)
 
 
 def join_sparse(folder: Path, parts: Sequence[SparsePostings], kept: NDArray[np.bool_]) -> None:
@@ -121,21 +134,41 @@ def join_sparse(folder: Path, parts: Sequence[SparsePostings], kept: NDArray[np.
 
     width = max(len(part.starts) for part in parts) - 1
     frequencies = sum((np.bincount(terms, minlength=width) for terms, _, _ in chunks()), np.zeros(width, np.int64))
-    _write(folder, frequencies, chunks())
+    _write(folder, int(kept.sum()), frequencies, chunks())
 
 
 class SparsePostings:
     """The postings of a segment of `num_rows` texts."""
 
     def __init__(self, folder: Path, num_rows: int) -> None:
-        # Copy on write: torch takes no arrays that cannot be written, and nothing here writes.
-        self.starts, self.rows, self.values = (np.load(folder / name, mmap_mode="c") for name in FILES)
+        self.starts, self.rows, self.values, self._weights = (np.load(folder / name, mmap_mode="r") for name in FILES)
         self.num_rows = num_rows
+        self._frequent = {int(term): number for number, term in enumerate(_frequent(self.starts, num_rows))}
 
     def rows_with(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The rows that have a token, and its weight in each."""
         part = slice(int(self.starts[term]), int(self.starts[term + 1]))
         return self.rows[part], self.values[part]
+
+    def add_scores(self, query: SparseRow, scores: NDArray[np.float32]) -> None:
+        """Add the scores of all rows for a query."""
+        product = np.empty_like(scores)
+        for term, weight in zip(query.indices.tolist(), query.values, strict=True):
+            if (number := self._frequent.get(term)) is not None:
+                scores += np.multiply(self._weights[number], weight, out=product)
+            else:
+                rows, values = self.rows_with(term)
+                np.add.at(scores, rows, weight * values)
+
+    def weights_at(self, term: int, positions: Positions) -> NDArray[np.float32]:
+        """The weight of a token in each row, 0 where it is not."""
+        if (number := self._frequent.get(term)) is not None:
+            return np.asarray(self._weights[number])[positions]
+        rows, values = self.rows_with(term)
+        found = np.zeros(len(positions), dtype=np.float32)
+        places, present = find_rows(rows, positions)
+        found[present] = values[places]
+        return found
 
 
 def search_sparse(
@@ -146,18 +179,15 @@ def search_sparse(
     Sums are in float32; the best are then computed again in float64, so that a score is the sum of `contributions`.
     """
     bases = np.cumsum([0, *(part.num_rows for part in parts)])
-    scores = torch.zeros(int(bases[-1]))
+    scores = np.zeros(int(bases[-1]), dtype=np.float32)
     for part, base in zip(parts, bases.tolist(), strict=False):
-        of_part = scores[base : base + part.num_rows]
-        for term, weight in zip(query.indices.tolist(), query.values.tolist(), strict=True):
-            rows, values = part.rows_with(term)
-            if len(rows):
-                of_part.index_add_(0, torch.from_numpy(rows), torch.from_numpy(values), alpha=weight)
-    if deleted is not None and len(deleted):
-        scores[torch.from_numpy(deleted)] = 0
-    best = scores.topk(min(top + SPARE, len(scores))).values
-    threshold = max(float(best[min(top, len(best)) - 1]) * (1 - ROUNDING), 0.0)
-    positions = (scores >= threshold).logical_and_(scores > 0).nonzero().flatten().numpy()
+        part.add_scores(query, scores[base : base + part.num_rows])
+    if deleted is not None:
+        scores[deleted] = 0
+    positions = np.flatnonzero(scores > 0)
+    if len(positions) > top:
+        threshold = np.partition(scores, -top)[-top] * (1 - ROUNDING)
+        positions = np.flatnonzero(scores >= threshold)
     return Ranking.best(positions, total_of(contributions(query, parts, positions)), top)
 
 
@@ -168,15 +198,13 @@ def contributions(query: SparseRow, parts: Sequence[SparsePostings], positions: 
     for part, base in zip(parts, bases.tolist(), strict=False):
         inside = np.flatnonzero((positions >= base) & (positions < base + part.num_rows))
         for column, (term, weight) in enumerate(zip(query.indices.tolist(), query.values.tolist(), strict=True)):
-            rows, values = part.rows_with(term)
-            places, present = find_rows(rows, positions[inside] - base)
-            found[inside[present], column] = weight * values[places].astype(np.float64)
+            found[inside, column] = weight * part.weights_at(term, positions[inside] - base).astype(np.float64)
     return found
 
 
 def find_rows(rows: NDArray[np.int32], wanted: Positions) -> tuple[Positions, Positions]:
     """Where rows in order have wanted ones, and which of the wanted ones they have."""
-    places = np.searchsorted(rows, wanted)
+    places = np.searchsorted(rows, wanted.astype(rows.dtype))  # or numpy would convert all rows
     present = np.flatnonzero(places < len(rows))
     present = present[rows[places[present]] == wanted[present]]
     return places[present], present
