@@ -207,13 +207,13 @@ def test_other_invalid_input(
     call: Call, tuned: Path, reviews: Path, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     assert call("evaluate", tiny_bert_folder, "--data", reviews) == 2
-    assert "no task.json; expected a folder that `regard train` wrote" in capsys.readouterr().err
+    assert "config.json names no class for a task" in capsys.readouterr().err
     assert call("evaluate", tuned, "--data", reviews, "--threshold", "1") == 2
     assert "only models that answer questions have a threshold" in capsys.readouterr().err
     assert call("predict", tuned, "nowhere.tsv") == 2
     assert "nowhere.tsv: no such file" in capsys.readouterr().err
-    assert call("evaluate", "out/nowhere", "--data", reviews) == 2
-    assert "out/nowhere: no such folder; expected one that `regard train` wrote" in capsys.readouterr().err
+    assert call("evaluate", "./nowhere", "--data", reviews) == 2
+    assert "nowhere: no such folder" in capsys.readouterr().err
     assert call("predict", tuned, tmp_path.parent) == 2  # a folder is read as pictures
     assert "internal" not in capsys.readouterr().err
     options = ["--train", reviews, "-m", tiny_bert_folder, "-o", tmp_path / "run"]

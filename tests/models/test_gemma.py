@@ -75,7 +75,8 @@ def test_gelu_of_published_files_is_the_approximation() -> None:
 @pytest.mark.parametrize(
     ("model_type", "document", "message"),
     [
-        ("gemma3_text", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        ("gemma3_text", {"use_bidirectional_attention": "yes"}, "use_bidirectional_attention"),
+        ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
         ("gemma3_text", {"rope_parameters": {LOCAL: {"rope_type": "yarn"}}}, "local layers cannot be scaled"),
         ("gemma2", {"layer_types": [LOCAL, GLOBAL, GLOBAL, LOCAL]}, "layer_types of a Gemma should be"),

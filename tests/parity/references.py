@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import regard
 from regard.models.family import family_names
 from regard.nn.masks import Padded
+from tests.parity.jina_bert import JinaBertForMaskedLM
 
 __all__ = [
     *("DECODERS", "DIFFERENCES", "LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "clip_ids", "close", "ids", "pair_of"),
@@ -257,6 +258,34 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
     "albert-bare": lambda: transformers.AlbertModel(
         transformers.AlbertConfig(**_BERT, embedding_size=10, num_hidden_groups=3)
     ),
+    "nomic-bert": lambda: transformers.NomicBertForMaskedLM(transformers.NomicBertConfig(**_BERT)),
+    "nomic-bert-bare": lambda: transformers.NomicBertModel(
+        transformers.NomicBertConfig(**_BERT, hidden_act="gelu", layer_norm_eps=1e-3, type_vocab_size=3)
+    ),
+    "gte": lambda: transformers.GteForMaskedLM(transformers.GteConfig(**_BERT, hidden_act="relu", type_vocab_size=2)),
+    "gte-bare": lambda: transformers.GteModel(
+        transformers.GteConfig(
+            **_BERT, type_vocab_size=0, rope_parameters={"rope_type": "linear", "rope_theta": 500.0, "factor": 1.5}
+        )
+    ),
+    "eurobert": lambda: transformers.EuroBertForMaskedLM(
+        transformers.EuroBertConfig(
+            **_LLAMA | {"pad_token_id": 4},
+            mask_token_id=3,
+            rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+        )
+    ),
+    "eurobert-bare": lambda: transformers.EuroBertModel(
+        transformers.EuroBertConfig(
+            **_LLAMA | {"pad_token_id": 4, "num_key_value_heads": 4}, mask_token_id=3, attention_bias=True
+        )
+    ),
+    "embeddinggemma": lambda: transformers.Gemma3TextModel(
+        transformers.Gemma3TextConfig(
+            **_GEMMA3 | {"sliding_window": 4, "pad_token_id": 0}, use_bidirectional_attention=True
+        )
+    ),
+    "jina-bert": lambda: JinaBertForMaskedLM(**_BERT | {"num_attention_heads": 6}),
     "modernbert": lambda: transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(**_MODERNBERT)),
     "modernbert-bare": lambda: transformers.ModernBertModel(
         transformers.ModernBertConfig(**_MODERNBERT, global_attn_every_n_layers=2, hidden_activation="silu")
@@ -403,7 +432,9 @@ def randomized(model: transformers.PreTrainedModel, seed: int = 0) -> transforme
     generator = torch.Generator().manual_seed(seed)
     # Smaller where transformers always computes in float32, and for T5 and GPT-Neo, which do not scale their scores:
     # large weights amplify rounding errors.
-    small = model.config.model_type in ("t5", "gpt_neo", "modernbert") or hasattr(model.config, "rms_norm_eps")
+    small = model.config.model_type in ("t5", "gpt_neo", "modernbert", "nomic_bert", "gte") or hasattr(
+        model.config, "rms_norm_eps"
+    )
     size = 0.15 if small else 0.2 if model.config.model_type == "mbart" else 0.3
     with torch.no_grad():
         for name, parameter in model.named_parameters():

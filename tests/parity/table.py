@@ -43,14 +43,8 @@ class Recorder:
         name = getattr(item, "callspec", None) and item.callspec.params.get("name")
         column = next((column for column, start in KINDS.items() if item.name.startswith(start)), None)
         if name is not None and column is not None and references.DIFFERENCES:
-            row = self.measured[family_of_reference(name)]
+            row = self.measured[references.reference_family(name)]
             row[column] = max(row.get(column, 0.0), *references.DIFFERENCES)
-
-
-def family_of_reference(name: str) -> str:
-    """The family of a reference, which is the model_type of its config."""
-    model_type: str = references.REFERENCES[name]().config.model_type
-    return model_type.replace("_", "-")
 
 
 def compared_families() -> list[Family]:

@@ -16,7 +16,7 @@ from tests.parity.references import LENGTHS, REFERENCES, Pair, close, ids, refer
 
 ENCODERS = [name for name in REFERENCES if get_family(reference_family(name)).can("text-encoder")]
 BASIC = ["bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet", "electra", "albert", "modernbert"]
-BASIC += ["deberta-v2", "deberta-v2-conv"]
+BASIC += ["deberta-v2", "deberta-v2-conv", "nomic-bert", "gte", "jina-bert", "eurobert", "embeddinggemma"]
 Pairs = Callable[[str], Pair]
 
 
@@ -43,7 +43,7 @@ def test_every_hidden_state_and_map(pair: Pairs, name: str) -> None:
         close(remove_padding(ours, layout), remove_padding(expected, layout))
     close(last, tape.hidden()[-1], 0)
     for ours, expected in zip(tape.attention(), theirs.attentions, strict=True):
-        assert ours.shape == (len(LENGTHS), 4, 9, 9)
+        assert ours.shape == (len(LENGTHS), one.ours.config.num_attention_heads, 9, 9)
         close(remove_padding(ours.transpose(1, 2), layout), remove_padding(expected.transpose(1, 2), layout))
 
 
@@ -68,8 +68,8 @@ def test_packed_padded_and_single_outputs_are_equal(pair: Pairs, name: str) -> N
 @pytest.mark.parametrize(
     "name",
     [
-        *(name for name in ENCODERS if name.startswith(("bert", "electra", "albert", "xlm"))),
-        *("roberta-relu", "deberta-v2-conv"),
+        *(name for name in ENCODERS if name.startswith(("bert", "electra", "albert", "xlm", "nomic"))),
+        *("roberta-relu", "deberta-v2-conv", "gte", "jina-bert"),
     ],
 )
 def test_segment_embeddings(pair: Pairs, name: str) -> None:
@@ -105,6 +105,10 @@ def test_segment_embeddings(pair: Pairs, name: str) -> None:
         ("electra-small", "logits"),
         ("albert", "prediction_logits"),
         ("albert-masked", "logits"),
+        ("nomic-bert", "logits"),
+        ("gte", "logits"),
+        ("jina-bert", "logits"),
+        ("eurobert", "logits"),
         ("modernbert", "logits"),
         ("deberta-v2", "logits"),
         ("deberta-v2-conv", "logits"),

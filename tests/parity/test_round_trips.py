@@ -12,6 +12,7 @@ import torch
 import transformers
 
 import regard
+from regard.checkpoints import loading
 from regard.checkpoints.files import read_tensors
 from regard.models.bert import BertConfig
 from regard.models.deit import DeitConfig
@@ -59,7 +60,7 @@ def loaded_by_transformers(folder: Path) -> transformers.PreTrainedModel:
     return model.eval()
 
 
-@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("name", [name for name in REFERENCES if name != "jina-bert"])
 def test_transformers_to_regard_and_back(pair: Pairs, name: str, tmp_path: Path) -> None:
     one = pair(name)
     regard.save(one.ours, tmp_path)
@@ -220,7 +221,7 @@ def test_unused_weights_of_fine_tuned_models_are_reported(kind: str, unused: str
     theirs = randomized(getattr(transformers, kind)(REFERENCES[family]().config))
     theirs.save_pretrained(tmp_path)
     with pytest.warns(UserWarning, match=f"not used: {unused}"):
-        model, _ = regard.load(tmp_path)
+        model, _ = loading.load(tmp_path)
     tokens, layout = ids(padding=getattr(theirs.config, "pad_token_id", None) or 0)
     assert layout.mask is not None
     with torch.no_grad():

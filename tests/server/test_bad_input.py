@@ -40,6 +40,10 @@ VERBS = {
     for name, verb in http_verbs().items()
     if verb.result_type().page_view is not None and "model" in verb.request.model_fields
 }
+# In make test: those of few seconds that read a text, words, a prompt and a table.
+SOME_VERBS = [
+    name if name in ("fill", "tokenize", "predict") else pytest.param(name, marks=pytest.mark.long) for name in VERBS
+]
 # Arguments that are texts.
 TEXTS = {"text", "text_b", "texts", "data", "source", "prompt", "word", "target", "train", "clean", "corrupted"}
 LABELED = "\n".join(f"the film {n} is {w} | {w}" for n in range(6) for w in ("good", "bad"))
@@ -172,7 +176,7 @@ def test_a_plain_request_is_answered_and_unsupported_models_are_rejected(
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt", "tuned", "translator"])
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", SOME_VERBS)
 def test_unusual_texts(address: str, folders: dict[str, Path], name: str, kind: str) -> None:
     wrong = {}
     for what, text in UNUSUAL.items():
@@ -196,7 +200,7 @@ def test_empty_texts(address: str, folders: dict[str, Path], name: str, text: st
             assert status == 422
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", SOME_VERBS)
 def test_the_error_about_a_long_text_names_the_limit(address: str, folders: dict[str, Path], name: str) -> None:
     limit_errors = 0
     for kind in ("bert", "gpt", "tuned", "translator"):
@@ -209,7 +213,7 @@ def test_the_error_about_a_long_text_names_the_limit(address: str, folders: dict
     assert limit_errors
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", SOME_VERBS)
 @pytest.mark.parametrize("value", [3, None, [], {}, True, 1e308])
 def test_values_that_are_not_text(address: str, folders: dict[str, Path], name: str, value: object) -> None:
     for argument in sorted(arguments_of(name)):
@@ -217,9 +221,7 @@ def test_values_that_are_not_text(address: str, folders: dict[str, Path], name: 
         assert check_handled(*post(address, f"/v1/{name}/view", body)[:2]), argument
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if name == "layers" else name for name in VERBS]
-)
+@pytest.mark.parametrize("name", SOME_VERBS)
 def test_unusual_settings(address: str, folders: dict[str, Path], name: str) -> None:
     for argument in sorted(arguments_of(name) - TEXTS - {"model"}):
         for value in ("nonsense", "-1", "1e9", "99999999999999999999", "²", "nan", "0.5", "a,b", "1." * 500):

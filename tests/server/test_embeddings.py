@@ -214,6 +214,7 @@ def test_the_feature_walk_step_by_step(page: Page, studio: str) -> None:
     expect_url(page, "step=9")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("view", "parameters"),
     [
@@ -272,8 +273,9 @@ def test_no_cell_of_a_csv_file_is_a_formula(page: Page, studio: str, tmp_path: P
     expect(page.locator(".files [role=status]")).to_have_text("CSV file saved.")
 
 
-@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.long), 390])
-@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.long), "dark"])
+@pytest.mark.long
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("place", ["senses", "map?at=3", "features?step=all"])
 def test_the_view_is_accessible_and_fits_a_narrow_screen(
     browser: Browser, axe: str, studio: str, place: str, width: int, scheme: Any

@@ -87,6 +87,7 @@ def test_the_threshold_recomputes_the_scores(page: Page, report: str) -> None:
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "width", "scheme"),
     [(name, *((1280, "light"), (390, "dark"))[number % 2]) for number, name in enumerate(sorted(RESULTS))],

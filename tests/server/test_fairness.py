@@ -132,6 +132,7 @@ def test_the_log_has_no_texts(opened: tuple[ServerProcess, str]) -> None:
     assert "zebra" not in server.log.read_text()
 
 
+@pytest.mark.long
 def test_a_killed_process_is_restarted_and_its_requests_get_503(opened: tuple[ServerProcess, str]) -> None:
     server, _ = opened
     for pid in descendants(server.process.pid):
@@ -189,6 +190,7 @@ def test_more_than_the_limits_is_refused_before_it_is_computed(
     assert status == 422 and "at most" in message(body)
 
 
+@pytest.mark.long
 def test_what_is_asked_is_answered_after_sigterm(tiny_bert_folder: Path, page_built: None, door: Any) -> None:
     """Also what the model has not begun with: its process stands still until the server was told to end."""
     model, name = model_of(door, tiny_bert_folder)

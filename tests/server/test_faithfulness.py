@@ -218,7 +218,8 @@ def test_the_route_accepts_valid_and_rejects_invalid_arguments(client: TestClien
         assert error in request_faithfulness(client, **arguments)["error"], arguments
 
 
-@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.long), (390, "dark")])
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 @pytest.mark.parametrize(("name", "text"), [("honest", TEXT), ("uniform", TEXT), ("plain", TEXT), ("plain", BLANK)])
 def test_the_view_is_accessible_and_fits_a_narrow_screen(
     browser: Browser, address: str, folders: dict[str, str], name: str, text: str, width: int, scheme: Any, axe: str

@@ -73,6 +73,7 @@ def check_table(page: Page, found: TranslationSteps, *, number: int, step: int, 
     assert sum(products) == pytest.approx(context, abs=0.0001 * len(products))
 
 
+@pytest.mark.long
 def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["transformer"], layer="2", head="1", d="5")
     found = library(folders["transformer"])
@@ -303,13 +304,10 @@ def test_an_exported_file_works_from_disk(
         expect(alone.locator(".candidates h2")).to_contain_text(f"Time step {number} of")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("width", "scheme"),
-    [
-        pytest.param(1280, "light", marks=pytest.mark.long),
-        (390, "dark"),
-        pytest.param(390, "light", marks=pytest.mark.long),
-    ],
+    [(1280, "light"), (390, "dark"), (390, "light")],
 )
 @pytest.mark.parametrize("name", ["transformer", "additive", "plain"])
 def test_the_view_is_accessible_and_fits_a_narrow_screen(
@@ -325,6 +323,7 @@ def test_the_view_is_accessible_and_fits_a_narrow_screen(
     page.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "<img src=x onerror=alert(1)><b>x</b>", "a\0b", "\n-x\n"])
 def test_markup_is_shown_as_text(page: Page, address: str, folders: dict[str, str], text: str) -> None:
     open_at(page, address, model=folders["transformer"], source=text)

@@ -65,6 +65,7 @@ def test_offsets_of_any_text_equal_the_reference(bert: Any, gpt2: Any, roberta: 
             assert pair.ours.decode(encoding.ids, skip_special_tokens=False) == as_valid_utf8(text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "line",
     ["a" * 2**20, "hello wörld, " * 80_000, "\u202e\u05e9\u05dc 👩‍👩‍👧\0\ud800" * 40_000],

@@ -258,6 +258,7 @@ def test_a_client_cannot_name_a_file(name: str, field: str, placeholders: dict[s
     assert isinstance(value, list) or (value == str(secret) and not isinstance(value, Path))  # it is the text itself
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in VERBS if find(name).http])
 def test_a_server_does_not_tell_where_its_models_are(name: str, placeholders: dict[str, str]) -> None:
     """Neither a result in one of its forms nor an error: clients call the models by other names."""

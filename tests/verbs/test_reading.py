@@ -147,6 +147,7 @@ def test_training_data_that_a_model_cannot_read(tmp_path: Path) -> None:
     events.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{"baseline": False}, {"frozen": True}])
 def test_a_fine_tuned_model_keeps_the_language_of_its_start(options: dict[str, bool], tmp_path: Path) -> None:
     data = [(f"{'a good' if number % 2 else 'a bad'} film {number}", str(number % 2)) for number in range(24)]

@@ -82,6 +82,7 @@ def test_one_set_of_table_options() -> None:
         assert all(cli_of(fields[name])["group"] == TABLE_GROUP for name in (*shared, "columns", "missing")), verb.name
 
 
+@pytest.mark.long
 def test_help_pages_have_groups(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["embed", "--help"]) == 0
     page = capsys.readouterr().out

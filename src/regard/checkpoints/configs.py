@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import NoneType
@@ -15,8 +16,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic_core import CoreSchema, SchemaValidator, ValidationError, core_schema
 
-from regard.checkpoints.file_format import SIZES, FileFormat, format_of
-from regard.checkpoints.files import TRANSLATION
+from regard.checkpoints.file_format import HEADS, SIZES, FileFormat, format_of
+from regard.checkpoints.files import TASK, TRANSLATION
 from regard.checkpoints.storage import INT8_FORMAT
 from regard.errors import InputError, suggest
 from regard.files.json_files import read_json
@@ -24,7 +25,15 @@ from regard.models.family import Family, families, family_names, get_family
 from regard.nn.block import TRANSFORMERS_ACTIVATIONS
 
 CODE = ("auto_map", "custom_pipelines", "custom_generate", "trust_remote_code", "code_revision")
-KERNELS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+KERNELS = ("eager", "sdpa", "torch", "flash_attention_2", "flash_attention_3", "flex_attention")
+# Keys of any file that do not affect the computation, or describe task heads.
+HARMLESS = {
+    *("_name_or_path", "architectures", "auto_map", "model_type", "torch_dtype", "dtype", "transformers_version"),
+    *("id2label", "label2id", "num_labels", "problem_type", "classifier_dropout", "finetuning_task"),
+    *("initializer_range", "use_cache", "output_attentions", "output_hidden_states", "return_dict", "torchscript"),
+    *("gradient_checkpointing", "pad_token_id", "bos_token_id", "eos_token_id", "mask_token_id", "sep_token_id"),
+    *("cls_token_id", "attn_implementation", "_attn_implementation", "tokenizer_class", "quantization_config"),
+}
 PAIRS = ("image_size", "patch_size")  # height and width; files have one number for equal ones
 SCALARS = {
     int: core_schema.int_schema(),
@@ -42,7 +51,7 @@ def parse_config(document: Mapping[str, object], path: Path) -> Any:
     _refuse_code(document, path)
     if document.get("quantization_config") == INT8_FORMAT:
         document = {key: value for key, value in document.items() if key != "quantization_config"}
-    family = _find_family(document.get("model_type"), path)
+    family = _find_family(document, path)
     file = format_of(family.name)
     if file is not None:
         return parse_fields(document, family, file, path)
@@ -85,13 +94,47 @@ def is_translator(folder: Path) -> bool:
     return name in family_names() and format_of(name) is not None and get_family(name).can("translation")
 
 
-def _find_family(model_type: object, path: Path) -> Family:
-    """Return the family of a model_type; only an unknown one imports all families, for the suggestion."""
-    name = str(model_type).removeprefix(NATIVE).replace("_", "-")
-    if name in family_names() and _model_type(get_family(name)) == model_type:
-        return get_family(name)
-    hint = suggest(str(model_type)[:60], map(_model_type, families().values()))
+def task_class(folder: Path) -> tuple[str, str] | None:
+    """The prefix and the head of the class that config.json names, ("Bert", "SequenceClassification").
+
+    None if there is no such file or it names no class with a task head. Raises InputError for a file that is not JSON.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        return None
+    names = read_json(path).get("architectures")
+    prefix, _, head = str(names[0]).partition("For") if isinstance(names, list) and names else ("", "", "")
+    return (prefix, head) if head in HEADS else None
+
+
+def has_task_head(folder: Path) -> bool:
+    """Whether a folder has a model with a task head: one that Regard trained, or a published one."""
+    try:
+        return (folder / TASK).is_file() or task_class(folder) is not None
+    except InputError:  # loading reports it
+        return False
+
+
+def _find_family(document: Mapping[str, object], path: Path) -> Family:
+    """Return the family of a document; only an unknown model_type imports all families, for the suggestion."""
+    family = _known_family(document)
+    if family is not None:
+        return family
+    model_type = document.get("model_type")
+    hint = suggest(str(model_type)[:60], dict.fromkeys(map(_model_type, families().values())))
     raise InputError(f"{path}: model_type is {_short(model_type)}, which Regard does not know; {hint}")
+
+
+def _known_family(document: Mapping[str, object]) -> Family | None:
+    model_type = document.get("model_type")
+    name = str(model_type).removeprefix(NATIVE).replace("_", "-")
+    if name not in family_names() or _model_type(get_family(name)) != model_type:
+        files = {name: format_of(name) for name in family_names()}
+        name = next((name for name, file in files.items() if file and model_type in file.old_model_types), "")
+    file = format_of(name) if name else None
+    variants = {} if file is None else file.variants
+    name = next((other for (key, value), other in variants.items() if document.get(key) == value), name)
+    return get_family(name) if name else None
 
 
 def _model_type(family: Family) -> str:
@@ -132,9 +175,9 @@ def _schema(hint: Any) -> CoreSchema:
 
 
 def _refuse_code(document: Mapping[str, object], path: Path) -> None:
-    """Refuse a document that names code to run, before anything else is read."""
+    """Refuse a document that names code to run, before anything else is read, unless a family replaces that code."""
     for key in CODE:
-        if document.get(key):
+        if document.get(key) and not (key == "auto_map" and _is_replaced(document)):
             raise InputError(
                 f"{path}: {key!r} names code to run, and Regard runs no code from a checkpoint. If Regard supports the "
                 f"model family, remove {key!r} from the file; otherwise convert the model to a supported family"
@@ -142,6 +185,33 @@ def _refuse_code(document: Mapping[str, object], path: Path) -> None:
     for key, value in document.items():
         if "attn_implementation" in key and value is not None and value not in KERNELS:
             raise InputError(f"{path}: {key!r} names a kernel to download ({_short(value)}); remove it from the file")
+
+
+def _is_replaced(document: Mapping[str, object]) -> bool:
+    """Whether Regard has a family that computes what the code in `auto_map` does."""
+    family, classes = _known_family(document), document["auto_map"]
+    file = None if family is None else format_of(family.name)
+    if file is None or not isinstance(classes, dict):
+        return False
+    return all(re.fullmatch(file.code, str(name)) for name in classes.values())
+
+
+def _translated(document: Mapping[str, object], family: Family, file: FileFormat, path: Path) -> dict[str, object]:
+    """Return a document with transformers' names of keys; refuse unknown keys if code was to read them."""
+    if document.get("auto_map"):
+        sections = {key.partition(".")[0] for key in file.keys.values()}
+        unknown = document.keys() - HARMLESS - sections - file.fixed.keys() - file.aliases.keys() - {*file.code_keys}
+        if unknown:
+            raise InputError(
+                f"{path}: {', '.join(sorted(map(_short, unknown))[:8])}: the file names code that reads these keys, "
+                f"and Regard's {family.name} does not know them; remove those that do not change the computation"
+            )
+    result = {key: value for key, value in document.items() if key not in file.aliases}
+    for alias, key in file.aliases.items():
+        value = document.get(alias)
+        if value is not None and result.setdefault(key, value) != value:
+            raise InputError(f"{path}: {alias} is {_short(value)}, but {key} is {_short(result[key])}; remove one")
+    return result
 
 
 def _short(value: object) -> str:
@@ -152,6 +222,7 @@ def _short(value: object) -> str:
 
 def _read(document: Mapping[str, object], family: Family, file: FileFormat, path: Path) -> dict[str, Any]:
     """Translate a config.json of transformers to Regard's field names; types are checked later."""
+    document = _translated(document, family, file, path)
     for key, value in {"quantization_config": None, **file.fixed}.items():
         if document.get(key) not in (None, value):
             raise InputError(
@@ -248,7 +319,7 @@ def _document(config: Any, *, output_heads: Collection[str], dtype: str) -> dict
     names = {ours: theirs for theirs, ours in reversed(TRANSFORMERS_ACTIVATIONS.items())}
     values = {**fields, **{field: names[fields[field]] for field in _activations(fields)}}
     values |= {pair: values[pair][0] for pair in PAIRS if pair in values and len(set(values[pair])) == 1}
-    tied = ("output",) if fields.get("tie_word_embeddings") else ()
+    tied = ("output",) if fields.get("tie_word_embeddings") and "output" in get_family(name).output_heads else ()
     document: dict[str, Any] = {
         "model_type": file.model_type or name,
         "dtype": dtype,

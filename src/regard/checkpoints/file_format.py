@@ -30,6 +30,10 @@ CLASSES: Mapping[tuple[str, ...], str] = {
     ("distillation_classifier",): "ForImageClassificationWithTeacher",
     (): "Model",
 }
+# How the names of transformers' classes with a task head end. On tokens a head is one layer unless a format says more.
+TOKEN_HEADS = ("TokenClassification", "QuestionAnswering")
+IMAGE_HEADS = ("ImageClassification", "ImageClassificationWithTeacher")
+HEADS = ("SequenceClassification", "MultipleChoice", *TOKEN_HEADS, *IMAGE_HEADS)
 
 
 def same_tensor(name: str, tensor: Any) -> Any:
@@ -40,14 +44,15 @@ def same_tensor(name: str, tensor: Any) -> Any:
 class TensorNames:
     """Regard's parameter names and their names in transformers' files; those that a model does not have do not count.
 
-    `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
-    (ours, theirs) to the names inside one layer. `output_heads` are optional. `copies` names tensors that a file may
-    store twice, and their originals; `buffers` matches names that are not weights, without the prefix; `transposed`
-    matches our names of matrices that the file stores transposed, `squeezed` those of tensors (1, T, W) that it stores
-    without dimensions of size 1; `convert(name, tensor)` undoes another convention of the file for one of its tensors;
-    `shared` matches names in `output_heads` that fine-tuned models have too. Several names of theirs are parts of one
-    tensor of ours, of equal size unless `qkv_sizes` gives the sizes of queries, keys and values. `{p}` stands for
-    weight or bias, `{base}` for the prefix.
+    `prefix` precedes the names of the base model and may be missing in a file, or be one of `old_prefixes`. `layers`
+    maps the path of each stack (ours, theirs) to the names inside one layer. `output_heads` are optional. `copies`
+    names tensors that a file may store twice, and their originals; `buffers` matches names that are not weights,
+    without the prefix; `transposed` matches our names of matrices that the file stores transposed, `squeezed` those of
+    tensors (1, T, W) that it stores without dimensions of size 1; `convert(name, tensor)` undoes another convention of
+    a GGUF file for one of its tensors; `decode(ours, tensor)` converts the joined parts of a file to our tensor, and
+    `encode` is its inverse; `shared` matches names in `output_heads` that fine-tuned models have too. Several names of
+    theirs are parts of one tensor of ours, of equal size unless `qkv_sizes` gives the sizes of queries, keys and
+    values. `{p}` stands for weight or bias, `{base}` for the prefix.
     """
 
     prefix: str = ""
@@ -59,8 +64,11 @@ class TensorNames:
     transposed: str = NOTHING
     squeezed: str = NOTHING
     convert: Callable[[str, Any], Any] = same_tensor
+    decode: Callable[[str, Any], Any] = same_tensor
+    encode: Callable[[str, Any], Any] = same_tensor
     shared: str = NOTHING
     qkv_sizes: tuple[int, int, int] | None = None
+    old_prefixes: tuple[str, ...] = ()
 
 
 def qkv(before: str, names: tuple[str, str, str]) -> tuple[str, ...]:
@@ -96,6 +104,12 @@ class FileFormat:
     `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification; `classes` tells
     how they end. `task_heads` maps the classes to the names of the head's layers. A task on one vector per text whose
     class is missing is stored as SequenceClassification; a task on tokens whose class is missing has one layer.
+    `head_values` lists keys that change the computation of a published head, with the supported values; `pooling_key`
+    is the one of them that says how a text becomes one vector, cls or mean.
+
+    Files that came with code of their authors: `code` matches the names of the classes that compute what the family
+    does, so that `auto_map` has no effect; `aliases` are their names of keys, `code_keys` keys without effect, and
+    `old_model_types` their model types. `variants` gives the family of a file in which a key has a value.
     """
 
     keys: Mapping[str, str]
@@ -106,14 +120,25 @@ class FileFormat:
     optional: tuple[str, ...] = ()  # sizes that a file may leave out
     read: Callable[[dict[str, Any], Mapping[str, object]], None] = _unchanged
     write: Callable[[dict[str, Any], Mapping[str, Any]], None] = _unchanged
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    code: str = NOTHING
+    code_keys: tuple[str, ...] = ()
+    variants: Mapping[tuple[str, object], str] = field(default_factory=dict)
+    old_model_types: tuple[str, ...] = ()
     class_prefix: str = ""
     classes: Mapping[tuple[str, ...], str] = field(default_factory=lambda: CLASSES)
     model_type: str = ""  # in config.json; "" if it is the name of the family
     task_heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    head_values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    pooling_key: str = ""
 
     def names(self, config: Any) -> TensorNames:
         """Return the tensor names of a model with this config."""
         return self.tensor_names if isinstance(self.tensor_names, TensorNames) else self.tensor_names(config)
+
+    def supports(self, head: str) -> bool:
+        """Whether Regard reads and writes the class of transformers with this task head."""
+        return head in self.task_heads or (head in TOKEN_HEADS and "SequenceClassification" in self.task_heads)
 
     def architecture(self, output_heads: Collection[str]) -> str:
         """Return the name of transformers' class with these heads."""

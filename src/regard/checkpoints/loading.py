@@ -323,7 +323,8 @@ def _depth(config: Any, stack: str) -> int:
 
 def fitted(names: TensorNames, tensors: Iterable[str]) -> TensorNames:
     """Return the names with the prefix that a file uses: files of a base model have none."""
-    prefix = names.prefix if any(name.startswith(names.prefix) for name in tensors) else ""
+    prefixes = (names.prefix, *names.old_prefixes)
+    prefix = next((prefix for prefix in prefixes if any(name.startswith(prefix) for name in tensors)), "")
     copies = {copy: original.replace("{base}", prefix) for copy, original in names.copies.items()}
     return replace(names, prefix=prefix, copies=copies)
 
@@ -349,7 +350,7 @@ def _modern(name: str) -> str:
 
 def from_theirs(names: TensorNames, ours: str, parts: list[Tensor]) -> Tensor:
     """Convert their tensors to one of ours."""
-    tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
+    tensor: Tensor = names.decode(ours, torch.cat(parts) if len(parts) > 1 else parts[0])
     if re.fullmatch(names.squeezed, ours):
         return tensor.reshape(1, -1, tensor.shape[-1])
     return tensor.T.contiguous() if tensor.ndim == 2 and re.fullmatch(names.transposed, ours) else tensor
@@ -357,6 +358,7 @@ def from_theirs(names: TensorNames, ours: str, parts: list[Tensor]) -> Tensor:
 
 def to_theirs(names: TensorNames, ours: str, tensor: Tensor, count: int) -> list[Tensor]:
     """Convert one of our tensors to `count` of theirs."""
+    tensor = names.encode(ours, tensor)
     if re.fullmatch(names.squeezed, ours):
         tensor = tensor.squeeze()
     if tensor.ndim == 2 and re.fullmatch(names.transposed, ours):

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from regard.checkpoints import loading
-from regard.checkpoints.configs import is_translator
-from regard.checkpoints.files import TASK
+from regard.checkpoints.configs import has_task_head, is_translator
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.inference.embedding.modules import transformer_folder
 from regard.text import Tokenizer
@@ -33,12 +32,13 @@ def load(
     """Load a model in evaluation mode, from a folder, a GGUF file, a built-in name or a Hugging Face hub name.
 
     A pretrained model is returned with its tokenizer, which is None if the model has none, such as a Vision
-    Transformer. A folder that `regard train` wrote gives a `FineTunedModel`: the model with its head, with `.predict`,
-    `.evaluate`, `.labels` and `.save`. Both unpack to a model without a task head and a tokenizer. Weights are
-    converted to `dtype`; with torch.int8, the matrices of a decoder stay in 8 bits on a CPU.
+    Transformer. A folder that `regard train` wrote, or a published model with a task head such as
+    BertForSequenceClassification, gives a `FineTunedModel`: the model with its head, with `.predict`, `.evaluate`,
+    `.labels` and `.save`. Both unpack to a model without a task head and a tokenizer. Weights are converted to `dtype`;
+    with torch.int8, the matrices of a decoder stay in 8 bits on a CPU.
     """
     folder = loading.find_folder(name_or_path, revision=revision, offline=offline)
-    if (folder / TASK).is_file():
+    if has_task_head(folder):
         from regard.tasks.fine_tuned_model import load_fine_tuned
 
         fine_tuned = load_fine_tuned(folder, device=device)
@@ -60,7 +60,7 @@ def load_model(
 
         translator = load_translator(folder, device=device)
         return LoadedModel(name, translator.model, translator.subwords, translator=translator, folder=folder)
-    if (folder / TASK).is_file():
+    if has_task_head(folder):
         from regard.tasks.fine_tuned_model import load_fine_tuned
 
         fine_tuned = load_fine_tuned(folder, device=device)

@@ -81,11 +81,11 @@ class MaskedLM:
 
     @property
     def batch_tokens(self) -> int:
-        return BATCH_TOKENS[self.head.bias.device.type]
+        return BATCH_TOKENS[self.head.weight.device.type]
 
     def logits(self, rows: Sequence[Sequence[int]], positions: Sequence[tuple[int, int]]) -> Tensor:
         """The logits (n, V) at `positions`, each a row and a token index; all rows are one packed batch."""
-        batch = collate(rows).to(self.head.bias.device)
+        batch = collate(rows).to(self.head.weight.device)
         assert isinstance(batch.layout, Packed)
         starts = batch.layout.starts.tolist()
         indices = torch.tensor([starts[row] + token for row, token in positions], device=batch.ids.device)
@@ -204,7 +204,7 @@ def _choices(
 
     If a target is several pieces, the pieces of all targets for each blank as well.
     """
-    count, device = len(masked_lm.head.bias), masked_lm.head.bias.device
+    count, device = len(masked_lm.head.weight), masked_lm.head.weight.device
     if targets is None:
         known = torch.tensor([number for number in masked_lm.tokenizer.vocabulary.values() if number < count])
         return [known.to(device)] * len(marked.spans), None

@@ -135,7 +135,7 @@ class Bert(TextEncoder):
         self.embedding = TextEmbedding(
             config.vocab_size,
             width,
-            positions=LearnedPositions(config.max_position_embeddings, width, offset=config.position_offset),
+            positions=self.new_positions(width),
             segments=config.type_vocab_size,
             norm=nn.LayerNorm(width, eps=config.layer_norm_eps),
             dropout=config.dropout,
@@ -152,6 +152,10 @@ class Bert(TextEncoder):
         self.nsp_head = nn.Linear(config.hidden_size, 2) if "nsp_head" in output_heads else None
         normal_init(self)
         scaled_init(self.encoder.layers)
+
+    def new_positions(self, width: int) -> nn.Module | None:
+        """Return the position embeddings; None: the layers encode positions."""
+        return LearnedPositions(self.config.max_position_embeddings, width, offset=self.config.position_offset)
 
     def new_layers(self, layer: LayerConfig) -> Iterable[nn.Module]:
         """Return the layers of the encoder."""

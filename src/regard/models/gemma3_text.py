@@ -5,11 +5,11 @@ Its local layers have rotary frequencies of their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from regard.models import gemma2
 from regard.models.family import Checkpoint, shape
+from regard.nn.block import Block
 from regard.nn.rotary import Rotary
 
 
@@ -32,16 +32,13 @@ class Gemma3TextConfig(gemma2.Gemma2Config):
     rope_theta: float = 1000000.0
     rope_local_base_freq: float = 10000.0
 
-
-class Gemma3Text(gemma2.Gemma2):
-    """A Gemma 2 with two kinds of rotary positions."""
-
-    def __init__(self, config: Gemma3TextConfig, *, output_heads: Collection[str] | None = None) -> None:
-        super().__init__(config, output_heads=output_heads)
-        local = Rotary(config.head_width, theta=config.rope_local_base_freq)
-        for number, layer in enumerate(self.decoder.layers):
-            if not config.is_global(number):
-                layer.attention.positions = local  # type: ignore[union-attr]
+    def blocks(self) -> list[Block]:
+        """Return new layers; the local ones have rotary positions of their own."""
+        blocks, local = super().blocks(), Rotary(self.head_width, theta=self.rope_local_base_freq)
+        for number, block in enumerate(blocks):
+            if not self.is_global(number):
+                block.attention.positions = local
+        return blocks
 
 
 FAMILY = replace(
@@ -50,7 +47,6 @@ FAMILY = replace(
     title="a Gemma 3",
     year=2025,
     description="Gemma 2 with norms of queries and keys in place of capped scores; text only",
-    model_class=Gemma3Text,
     config_class=Gemma3TextConfig,
     checkpoints=(
         Checkpoint("google/gemma-3-270m-it", 268_098_176, shape(640, 18, 4, 2048), ()),

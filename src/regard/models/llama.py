@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -16,18 +16,19 @@ from regard.models.family import Checkpoint, Family, shape
 from regard.nn.block import Block, LayerConfig
 from regard.nn.causal_decoder import CausalDecoder
 from regard.nn.embedding import TextEmbedding
-from regard.nn.rotary import RopeScaling, Rotary
+from regard.nn.rotary import RopeConfig
 from regard.nn.stack import Stack
 from regard.nn.training import normal_init, scaled_init
 
 
 @dataclass(frozen=True)
-class LlamaConfig:
-    """Llama 2 7B by default. The fields `rope_...` describe the rotary positions, as `rope_scaling` does in a file.
+class LlamaConfig(RopeConfig):
+    """Llama 2 7B by default.
 
     The layers after the first `max_window_layers` attend to the last `sliding_window` tokens, including their own.
     """
 
+    causal: ClassVar[bool] = True
     family: str = "llama"
     vocab_size: int = 32000
     hidden_size: int = 4096
@@ -49,16 +50,6 @@ class LlamaConfig:
     sliding_window: int | None = None
     max_window_layers: int | None = None  # None: every layer has the window
     tie_word_embeddings: bool = False
-    rope_theta: float = 10000.0
-    partial_rotary_factor: float = 1.0  # the share of each head that is rotated
-    rope_type: Literal["default", "linear", "llama3", "yarn"] = "default"
-    rope_factor: float = 1.0
-    rope_original_positions: int | None = None  # None: max_position_embeddings
-    rope_low_freq_factor: float = 1.0
-    rope_high_freq_factor: float = 4.0
-    rope_beta_fast: float = 32.0
-    rope_beta_slow: float = 1.0
-    rope_attention_factor: float | None = None
     pad_token_id: int | None = None
     bos_token_id: int | None = None
     eos_token_id: int | None = None
@@ -67,22 +58,6 @@ class LlamaConfig:
     @property
     def head_width(self) -> int:
         return self.head_dim or self.hidden_size // self.num_attention_heads
-
-    def rotary(self) -> Rotary:
-        """Return the module that encodes positions in all layers."""
-        scaling = None
-        if self.rope_type != "default":
-            scaling = RopeScaling(
-                self.rope_type,
-                self.rope_factor,
-                original=self.rope_original_positions or self.max_position_embeddings,
-                low=self.rope_low_freq_factor,
-                high=self.rope_high_freq_factor,
-                beta_fast=self.rope_beta_fast,
-                beta_slow=self.rope_beta_slow,
-                attention_factor=self.rope_attention_factor,
-            )
-        return Rotary(int(self.head_width * self.partial_rotary_factor), theta=self.rope_theta, scaling=scaling)
 
     def layer(self, number: int) -> LayerConfig:
         """Return the settings of a layer, counted from 0."""
@@ -94,9 +69,14 @@ class LlamaConfig:
             bias=self.mlp_bias,
             qkv_bias=self.attention_bias or self.qkv_bias,
             attention_output_bias=self.attention_bias,
-            causal=True,
+            causal=self.causal,
             window=None if window is None else window - 1,
         )
+
+    def blocks(self) -> list[Block]:
+        """Return new layers, which share the module that encodes positions."""
+        rotary = self.new_rotary(self.head_width, self.max_position_embeddings)
+        return [Block(self.layer(number), positions=rotary) for number in range(self.num_hidden_layers)]
 
 
 class Llama(CausalDecoder):
@@ -105,10 +85,8 @@ class Llama(CausalDecoder):
     def __init__(self, config: LlamaConfig, *, output_heads: Collection[str] | None = None) -> None:
         super().__init__()
         self.config = config
-        layers = [config.layer(number) for number in range(config.num_hidden_layers)]
-        rotary = config.rotary()
         self.embedding = TextEmbedding(config.vocab_size, config.hidden_size, scaled=config.scale_embedding)
-        self.decoder = Stack((Block(layer, positions=rotary) for layer in layers), norm=layers[0].new_norm())
+        self.decoder = Stack(config.blocks(), norm=config.layer(0).new_norm())
         untied = not config.tie_word_embeddings and (output_heads is None or "output" in output_heads)
         self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False) if untied else None
         normal_init(self)

@@ -71,7 +71,7 @@ class T5(EncoderDecoder):
         config, inner = self.config, self.config.num_attention_heads * self.config.head_dim
         nn.init.normal_(self.embedding.tokens.weight)
         for stack in (self.encoder, self.decoder):
-            nn.init.normal_(stack.relative.table.weight, 0.0, config.hidden_size**-0.5)  # type: ignore[union-attr]
+            nn.init.normal_(stack.relative.table.weight, 0.0, config.hidden_size**-0.5)  # type: ignore[union-attr, arg-type]
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2 and ".layers." in name:
                 nn.init.normal_(parameter, 0.0, parameter.shape[1] ** -0.5)

@@ -88,9 +88,10 @@ class LayerConfig:
     eps: float = 1e-12
     activation: str = "gelu"
     gated: bool = False  # multiply the activation of the feed-forward network by a second projection
-    bias: bool = True  # of all linear layers, unless one of the next two differs
+    bias: bool = True  # of all linear layers, unless one of the next three differs
     qkv_bias: bool | None = None  # of the projections to queries, keys and values
     attention_output_bias: bool | None = None
+    ffn_inner_bias: bool | None = None  # of the first layer of the feed-forward network
     norm_bias: bool = True  # of a layer norm
     scale: float | None = None  # of the attention scores; None: 1/sqrt(head width)
     softcap: float | None = None  # limit of the attention scores
@@ -164,7 +165,8 @@ class FeedForward(nn.Module):
     def __init__(self, layer: LayerConfig) -> None:
         super().__init__()
         self.gated = layer.gated
-        self.inner = nn.Linear(layer.width, 2 * layer.ffn if layer.gated else layer.ffn, bias=layer.bias)
+        bias = layer.bias if layer.ffn_inner_bias is None else layer.ffn_inner_bias
+        self.inner = nn.Linear(layer.width, 2 * layer.ffn if layer.gated else layer.ffn, bias=bias)
         self.outer = nn.Linear(layer.ffn, layer.width, bias=layer.bias)
         self.activation = ACTIVATIONS[layer.activation]
         self.dropout = Dropout(layer.ffn_dropout)

@@ -1,11 +1,12 @@
-"""Embeddings of tokens and image patches; learned and sinusoidal positions, and T5's relative position bias."""
+"""Embeddings of tokens and image patches; learned and sinusoidal positions, T5's relative position bias and ALiBi."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import reduce
 from operator import add
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +87,39 @@ class RelativePositionBias(nn.Module):
         ratio = torch.log(distance.clamp(min=1).float() / exact) / math.log(self.max_distance / exact)
         far = (exact + (ratio * (buckets - exact)).long()).clamp(max=buckets - 1)
         return side + torch.where(distance < exact, distance, far)
+
+
+class AlibiBias(nn.Module):
+    """ALiBi in both directions (Press et al. 2022): -slope * |distance| is added to the scores, with a slope per head.
+
+    The slopes of n heads, a power of 2, are 2^(-8/n), 2^(-16/n), ...; other numbers take the rest from 2n heads.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        power = 1 << (heads.bit_length() - 1)
+        exponents = [8 * (i + 1) / power for i in range(power)]
+        exponents += [4 * (i + 1) / power for i in range(0, 2 * power, 2)][: heads - power]
+        self.exponents = exponents
+        # On the CPU even if the model is built without memory, because no file contains it.
+        self.register_buffer("slopes", self._new_slopes("cpu"), persistent=False)
+
+    def forward(self, queries: int, keys: int) -> Tensor:
+        """Return the bias (1, H, T, S) of the last `queries` of `keys` tokens."""
+        query = torch.arange(keys - queries, keys, device=self.slopes.device)
+        distance = (torch.arange(keys, device=self.slopes.device) - query[:, None]).abs()
+        return -self.slopes[None, :, None, None] * distance
+
+    def _new_slopes(self, device: torch.device | str) -> Tensor:
+        return torch.tensor([2.0**-exponent for exponent in self.exponents], device=device)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> AlibiBias:
+        """Move to another device; slopes stay in float32 when a model is converted to another dtype."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.slopes = self._new_slopes(self.slopes.device)
+        return self
 
 
 def lookup(table: nn.Embedding, ids: Tensor) -> Tensor:

@@ -76,6 +76,38 @@ class RopeScaling:
         return 0.1 * math.log(self.factor) + 1 if self.factor > 1 else 1.0
 
 
+@dataclass(frozen=True)
+class RopeConfig:
+    """The fields of a model's configuration that describe its rotary positions, as `rope_parameters` does in a file."""
+
+    rope_theta: float = 10000.0
+    partial_rotary_factor: float = 1.0  # the share of each head that is rotated
+    rope_type: Literal["default", "linear", "llama3", "yarn"] = "default"
+    rope_factor: float = 1.0
+    rope_original_positions: int | None = None  # None: max_position_embeddings
+    rope_low_freq_factor: float = 1.0
+    rope_high_freq_factor: float = 4.0
+    rope_beta_fast: float = 32.0
+    rope_beta_slow: float = 1.0
+    rope_attention_factor: float | None = None
+
+    def new_rotary(self, head_width: int, positions: int) -> Rotary:
+        """Return the module that encodes positions in heads; `positions` is max_position_embeddings."""
+        scaling = None
+        if self.rope_type != "default":
+            scaling = RopeScaling(
+                self.rope_type,
+                self.rope_factor,
+                original=self.rope_original_positions or positions,
+                low=self.rope_low_freq_factor,
+                high=self.rope_high_freq_factor,
+                beta_fast=self.rope_beta_fast,
+                beta_slow=self.rope_beta_slow,
+                attention_factor=self.rope_attention_factor,
+            )
+        return Rotary(int(head_width * self.partial_rotary_factor), theta=self.rope_theta, scaling=scaling)
+
+
 class Rotary(nn.Module):
     """Rotates pairs of the first `width` values of each head; the others stay as they are.
 

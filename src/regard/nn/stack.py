@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from regard.nn import recording
 from regard.nn.cache import StackCache
-from regard.nn.embedding import RelativePositionBias
 from regard.nn.masks import Context, Layout
 from regard.nn.training import Dropout
 
@@ -32,7 +31,8 @@ class ScalarMix(nn.Module):
 class Stack(nn.Module):
     """A sequence of layers, each called as `layer(x, context)`. Layers may differ.
 
-    `norm` follows the last layer. `relative` is a position bias that all layers share, as in T5.
+    `norm` follows the last layer. `relative` is a position bias that all layers share, as in T5:
+    `relative(queries, keys)` is (1, H, T, S).
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Stack(nn.Module):
         layers: Iterable[nn.Module],
         *,
         norm: nn.Module | None = None,
-        relative: RelativePositionBias | None = None,
+        relative: nn.Module | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()

@@ -108,7 +108,8 @@ class EncoderWithHead(nn.Module):
     """An encoder and a head.
 
     For ELMo, `mix` learns the weight of each layer. ELMo's first token does not encode the whole text, so pooled tasks
-    predict from the mean over the sequence (`mean_pooled`). A `VectorHead` always reads pooled vectors.
+    predict from the mean over the sequence (`mean_pooled`), as those of some published models do. A `VectorHead` always
+    reads pooled vectors.
     """
 
     def __init__(self, encoder: Any, head: TaskHead, *, mean_pooled: bool = False) -> None:
@@ -117,7 +118,9 @@ class EncoderWithHead(nn.Module):
         self.mix = ScalarMix(encoder.config.num_hidden_layers + 1) if can(encoder, "layer-mix") else None
 
     @classmethod
-    def from_encoder(cls, encoder: Any, task: Task[Any], vectors: VectorSettings | None = None) -> EncoderWithHead:
+    def from_encoder(
+        cls, encoder: Any, task: Task[Any], vectors: VectorSettings | None = None, *, mean_pooled: bool = False
+    ) -> EncoderWithHead:
         """Add a head with new weights; the pooler becomes part of it, and heads of other tasks are removed.
 
         With `vectors` it is a `VectorHead`.
@@ -145,7 +148,8 @@ class EncoderWithHead(nn.Module):
             return cls(encoder, VectorHead(config.hidden_size, task.num_outputs, vectors))
         bias = not (task.pooled and can(encoder, "causal-lm"))  # as in transformers
         dropout = getattr(config, "dropout", 0.0)
-        return cls(encoder, TaskHead(config.hidden_size, task.num_outputs, pool=layers, dropout=dropout, bias=bias))
+        head = TaskHead(config.hidden_size, task.num_outputs, pool=layers, dropout=dropout, bias=bias)
+        return cls(encoder, head, mean_pooled=mean_pooled)
 
     @property
     def vectors(self) -> VectorSettings | None:
@@ -153,7 +157,7 @@ class EncoderWithHead(nn.Module):
         return self.head.vectors if isinstance(self.head, VectorHead) else None
 
     def forward(self, inputs: TaskBatch) -> Tensor:
-        if self.vectors is not None or not can(self.encoder, "text-encoder"):
+        if self.vectors is not None or self.mean_pooled or not can(self.encoder, "text-encoder"):
             return self.forward_with_hidden(inputs)[1]
         # BERT's last layer computes only the selected positions.
         hidden = self.encoder(

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from regard.checkpoints import loading
+from regard.checkpoints.configs import has_task_head
 from regard.checkpoints.file_format import format_of
 from regard.checkpoints.files import TASK as TASK_FILE
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.checkpoints.loading import read_parts, write_model
-from regard.checkpoints.reading import CountedModel
+from regard.checkpoints.loading import output_heads_of, read_parts, write_model
+from regard.checkpoints.reading import CountedModel, stated_language
 from regard.data.examples import Example, without_label
 from regard.data.files import refuse_file_name
 from regard.data.image_processor import ImageProcessor, image_processor_of
@@ -29,12 +30,12 @@ from regard.engine.precision import PRECISION_NAMES, InferencePrecision, Precisi
 from regard.errors import InputError, check_choice
 from regard.events import drain
 from regard.files.json_files import json_bytes, read_json
-from regard.known import BUILT_IN
 from regard.models.family import can, describe_model, family_name
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, choose_precision, compute_logits
 from regard.tasks.image_classification import ImageClassifier
-from regard.tasks.inputs import MIN_LENGTH, InputBuilder, VectorSettings
+from regard.tasks.inputs import MIN_LENGTH, InputBuilder, PublishedInputs, VectorSettings
+from regard.tasks.published import check_head, head_config, published_task
 from regard.tasks.registry import get_task
 from regard.tasks.task import Prediction, Task, TaskInput
 from regard.text import Tokenizer
@@ -43,6 +44,9 @@ MIX = "mix."
 MAX_LENGTH = 1 << 16  # maximum tokens per sequence of a model without position embeddings
 CHUNK_SIZE = 512  # examples
 STEP = 64  # inputs between reports of progress
+EXPECTED = "a folder that `regard train` wrote, or a model whose config.json names a class such as " + (
+    "BertForSequenceClassification"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +55,10 @@ class FineTunedModel:
 
     Predictions use the `precision` of training, auto, bf16 or fp32, unless `inference_precision` is set. `text_columns`
     names the texts of an example in the training data, such as premise and hypothesis; empty if that is not known.
-    `folder` is where the model was read from, `language` the one that its start model states, if any. Unpacks to the
-    encoder and the tokenizer, as `regard.load` returns them for a pretrained model.
+    `folder` is where the model was read from, `language` the one that its start model states, if any. `published` are
+    the keys of config.json that describe the head of a model that others trained, which has no task.json; its inputs
+    are those of transformers. Unpacks to the encoder and the tokenizer, as `regard.load` returns them for a pretrained
+    model.
     """
 
     task: Task[Any]
@@ -64,6 +70,7 @@ class FineTunedModel:
     folder: Path | None = None
     inference_precision: InferencePrecision | None = None
     language: str = ""
+    published: Mapping[str, Any] | None = None
     _chosen_precision: list[PrecisionChoice] = field(default_factory=list, init=False, repr=False)
     report: Any = None  # of the training, if this process trained it with `regard.fit`
 
@@ -168,7 +175,13 @@ class FineTunedModel:
             return image_processor_of(self.model.encoder)
         assert self.tokenizer is not None
         vectors = self.model.vectors if isinstance(self.model, EncoderWithHead) else None
-        return InputBuilder(self.tokenizer, family=config.family, max_length=self.length, vectors=vectors)
+        published = None
+        if self.published is not None:
+            pad = self.published.get("pad_token_id", getattr(config, "pad_token_id", None))
+            published = PublishedInputs(pad)
+        return InputBuilder(
+            self.tokenizer, family=config.family, max_length=self.length, vectors=vectors, published=published
+        )
 
 
 def _names(value: Sequence[str] | str | None) -> tuple[str, ...] | None:
@@ -199,6 +212,8 @@ def predict_steps(
         logits[index] = part
         if finished % STEP == 0:
             yield len(examples) * finished // len(inputs)
+    if not all(bool(part.isfinite().all()) for part in logits):
+        raise InputError(f"{model.name}: the model gives scores that are not finite numbers; its weights are damaged")
     truncated = {item.example for item in inputs if any(sequence.num_truncated for sequence in item.sequences)}
     return model.task.postprocess(examples, inputs, logits), len(truncated)
 
@@ -231,17 +246,22 @@ def calibrate(
 def describe_compute(model: FineTunedModel, device: torch.device) -> str:
     """A sentence with the device and the data type of predictions."""
     chosen = model.computing_precision(device)
-    reason = "" if model.inference_precision else f", as run.precision was {model.precision} in training"
+    stated = model.inference_precision or model.published is not None
+    reason = "" if stated else f", as run.precision was {model.precision} in training"
     return f"computing on {device} in {PRECISION_NAMES[chosen]}{reason}"
 
 
 def read_task(folder: Path) -> Task[Any]:
     """The task of a fine-tuned model, without its weights."""
+    if not (folder / TASK_FILE).is_file():
+        path = folder / "config.json"
+        return published_task(read_json(path), path)
     return _read(folder / TASK_FILE)[0]
 
 
 def is_fine_tuned(folder: str | os.PathLike[str]) -> bool:
-    return Path(folder, TASK_FILE).is_file()
+    """Whether a folder has a model with a task head."""
+    return has_task_head(Path(folder))
 
 
 def save_fine_tuned(
@@ -269,10 +289,12 @@ def fine_tuned_files(fine_tuned: FineTunedModel) -> tuple[dict[str, bytes], dict
     document |= task.to_dict()
     if isinstance(model, EncoderWithHead) and model.vectors is not None:
         document["vectors"] = asdict(model.vectors)
-    files = {TASK_FILE: json_bytes(document)}
+    files = {} if fine_tuned.published is not None else {TASK_FILE: json_bytes(document)}
     if isinstance(model, ImageClassifier):
         return files, _classes(task.labels)
     assert fine_tuned.tokenizer is not None
+    if fine_tuned.published is not None:  # config.json says all of the task
+        return fine_tuned.tokenizer.files(), dict(fine_tuned.published)
     architecture, _ = _transformers_names(model, task)
     about: dict[str, object] = {}
     if architecture:  # for other families, task.json is enough
@@ -289,41 +311,95 @@ def fine_tuned_files(fine_tuned: FineTunedModel) -> tuple[dict[str, bytes], dict
 
 
 def require_fine_tuned(name_or_path: str | os.PathLike[str]) -> Path:
-    """The folder of a fine-tuned model; raises InputError for anything else. Nothing is downloaded."""
-    name = os.fspath(name_or_path)
-    if not os.path.isdir(os.path.expanduser(name)) and name not in BUILT_IN:
-        raise InputError(f"{name}: no such folder; expected one that `regard train` wrote")
+    """The folder of a model with a task head, by its path or name; raises InputError for anything else."""
     folder = loading.find_folder(name_or_path)
     if not is_fine_tuned(folder):
-        raise InputError(f"{folder}: no {TASK_FILE}; expected a folder that `regard train` wrote")
+        raise InputError(f"{folder}: {_no_head(folder)}; expected {EXPECTED}")
     return folder
+
+
+def _no_head(folder: Path) -> str:
+    """Why a folder has no model with a task head."""
+    if not (folder / "config.json").is_file():
+        return f"neither {TASK_FILE} nor config.json is in this folder"
+    return (
+        f"no {TASK_FILE}, and config.json names no class for a task, architectures is "
+        + str(read_json(folder / "config.json").get("architectures"))[:100]
+    )
 
 
 def fine_tuned_of(loaded: LoadedModel) -> FineTunedModel:
     """The task and its head; InputError if the model is not fine-tuned."""
     if loaded.fine_tuned is None:
-        raise InputError(f"{loaded.name} is not fine-tuned for a task; expected a folder that `regard train` wrote")
+        raise InputError(f"{loaded.name} is not fine-tuned for a task; expected {EXPECTED}")
     found: FineTunedModel = loaded.fine_tuned
     return found
 
 
 def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> FineTunedModel:
-    """Load what `save_fine_tuned` wrote."""
+    """Load what `save_fine_tuned` wrote, or a published model whose config.json names a class with a task head."""
     folder = require_fine_tuned(name_or_path)
+    if not (folder / TASK_FILE).is_file():
+        return _load_published(folder, device)
     task, length, precision, text_columns, vectors, language = _read(folder / TASK_FILE)
+    encoder: Any
     encoder, rest = read_parts(folder)
     if can(encoder, "image") and task.reads_images:
         return FineTunedModel(task, ImageClassifier(encoder).to(device).eval(), None, 0, precision, folder=folder)
-    if not can(encoder, "fine-tuning") or can(encoder, "image"):
-        raise InputError(f"{folder}: expected a text model that takes a task head, found {describe_model(encoder)}")
+    _check_text_model(encoder, folder)
     longest = getattr(encoder.config, "max_position_embeddings", MAX_LENGTH)
     if not MIN_LENGTH <= length <= longest:
         raise InputError(
             f"{folder / TASK_FILE}: length is {length}, and this model reads from {MIN_LENGTH} to {longest} "
             "tokens; correct it there"
         )
+    model = _with_head(folder, encoder, rest, task, vectors=vectors)
+    tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
+    model = model.to(device).eval()
+    return FineTunedModel(task, model, tokenizer, length, precision, text_columns, folder, language=language)
+
+
+def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
+    path = folder / "config.json"
+    document = read_json(path)
+    task = published_task(document, path)
+    encoder: Any
+    encoder, rest = read_parts(folder)
+    file = check_head(document, path, family=encoder.config.family)
+    published = head_config(document, file)
+    if task.reads_images:
+        if not output_heads_of(encoder):
+            raise InputError(f"{folder}: the weights lack the classifier that config.json names; copy the folder again")
+        return FineTunedModel(
+            task, ImageClassifier(encoder).to(device).eval(), None, 0, folder=folder, published=published
+        )
+    _check_text_model(encoder, folder)
+    mean_pooled = task.pooled and bool(file.pooling_key) and document.get(file.pooling_key) == "mean"
+    model = _with_head(folder, encoder, rest, task, mean_pooled=mean_pooled).to(device).eval()
+    tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
+    positions = getattr(encoder.config, "max_position_embeddings", MAX_LENGTH)
+    length = min(tokenizer.max_length or positions, positions)
+    language = stated_language(folder)
+    return FineTunedModel(task, model, tokenizer, length, folder=folder, language=language, published=published)
+
+
+def _check_text_model(encoder: Any, folder: Path) -> None:
+    if not can(encoder, "fine-tuning") or can(encoder, "image"):
+        raise InputError(f"{folder}: expected a text model that takes a task head, found {describe_model(encoder)}")
+
+
+def _with_head(
+    folder: Path,
+    encoder: Any,
+    rest: Mapping[str, Tensor],
+    task: Task[Any],
+    *,
+    vectors: VectorSettings | None = None,
+    mean_pooled: bool = False,
+) -> EncoderWithHead:
+    """The encoder of a folder with the head of a task, whose weights are in the `rest` of the file."""
     pooled = can(encoder, "pooling")  # the pooler becomes part of the head
-    model = EncoderWithHead.from_encoder(encoder, task, vectors)
+    model = EncoderWithHead.from_encoder(encoder, task, vectors, mean_pooled=mean_pooled)
     _, names = _transformers_names(model, task)
     state = _state(model)
     for ours, expected in list(state.items()):
@@ -338,9 +414,7 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
     model.head.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(MIX)})
     if model.mix is not None:
         model.mix.load_state_dict({name: state[MIX + name] for name in model.mix.state_dict()})
-    tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
-    model = model.to(device).eval()
-    return FineTunedModel(task, model, tokenizer, length, precision, text_columns, folder, language=language)
+    return model
 
 
 def _state(model: EncoderWithHead) -> dict[str, Tensor]:

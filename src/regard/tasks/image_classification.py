@@ -16,7 +16,7 @@ from regard.data.image_processor import ImageProcessor, image_processor_of
 from regard.data.readers import read_image_examples
 from regard.errors import InputError
 from regard.models import Vit
-from regard.tasks.task import ColumnKind, Prediction, TaskInput
+from regard.tasks.task import ColumnKind, Prediction, TaskInput, config_labels
 from regard.tasks.text_classification import TextClassification
 
 
@@ -37,6 +37,11 @@ class ImageTask(TextClassification):
     purpose: ClassVar[str] = "Classifies images"
     reader = staticmethod(read_image_examples)  # type: ignore[assignment]
     reads_images: ClassVar[bool] = True
+    transformers_head: ClassVar[str] = "ImageClassification"
+
+    @classmethod
+    def from_config(cls, document: Mapping[str, Any]) -> ImageTask:
+        return cls(config_labels(document))
 
     @classmethod
     def example(cls, text: str, second: str | None = None) -> Any:

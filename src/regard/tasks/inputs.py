@@ -36,31 +36,62 @@ class VectorSettings:
     num_texts: int = 1
 
 
+@dataclass(frozen=True)
+class PublishedInputs:
+    """What the inputs of a published model depend on beside its tokenizer: the padding token of its config.json."""
+
+    pad_token_id: int | None = None
+
+
 class InputBuilder:
     """Builds sequences of at most `max_length` tokens; with `vectors`, a sequence for each text of a pair.
 
     BERT reads [CLS] A [SEP] B [SEP], RoBERTa has one more [SEP] before B; they predict from the first token. A causal
     model attends only to previous tokens: it reads BOS A EOS B EOS and predicts from the last token.
+
+    With `published`, the inputs are those of transformers: the special tokens are those that the tokenizer adds, and a
+    causal model predicts from the last token that is not padding.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, *, family: str, max_length: int, vectors: VectorSettings | None = None
+        self,
+        tokenizer: Tokenizer,
+        *,
+        family: str,
+        max_length: int,
+        vectors: VectorSettings | None = None,
+        published: PublishedInputs | None = None,
     ) -> None:
         self.tokenizer, self.family, self.max_length, self.vectors = tokenizer, family, max_length, vectors
+        self.published = published
         self.causal = get_family(family).can("causal-lm")
         self._num_separators = get_family(family).num_separators
-        if self.causal:
+        if self.causal and published is None:
             _required(tokenizer.eos_token_id, "end-of-text")
         if max_length < MIN_LENGTH:
             raise InputError(f"sequences of {max_length} tokens are too short for a task; use {MIN_LENGTH} or more")
 
     def sequences(self, texts: Sequence[tuple[str, str | None]]) -> list[InputSequence]:
         """One sequence per text or pair, truncated if it is too long, that predicts from one position."""
-        if self.causal:
+        if self.causal and self.published is None:
             return self._causal(texts)
         inputs: list[str | tuple[str, str]] = [a if b is None else (a, b) for a, b in texts]
         rows = self.tokenizer.ids_and_segments(inputs, max_length=self.max_length)
-        return [InputSequence(ids, segments, [0], truncated) for ids, segments, truncated in rows]
+        if self.published is None:
+            return [InputSequence(ids, segments, [0], truncated) for ids, segments, truncated in rows]
+        segmented = self.tokenizer.has_segments
+        return [
+            InputSequence(ids, segments if segmented else [0] * len(ids), [self._read_at(ids)], truncated)
+            for ids, segments, truncated in rows
+        ]
+
+    def _read_at(self, ids: Sequence[int]) -> int:
+        """The position that a published model predicts from."""
+        if not ids:
+            raise InputError("the tokenizer gives no token for an empty text, and this model needs one; leave it out")
+        assert self.published is not None
+        pad = self.published.pad_token_id
+        return max((index for index, token in enumerate(ids) if token != pad), default=0) if self.causal else 0
 
     def inputs(self, texts: Sequence[tuple[str, str | None]]) -> list[tuple[InputSequence, ...]]:
         """The sequences of each text or pair: one, or one per text for a model that predicts from vectors."""

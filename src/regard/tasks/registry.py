@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from regard.data.examples import is_labeled
@@ -13,6 +14,7 @@ from regard.tasks.image_classification import ImageTask
 from regard.tasks.multiple_choice import MultipleChoice
 from regard.tasks.question_answering import QuestionAnswering
 from regard.tasks.regression import Regression
+from regard.tasks.sequence_classification import SequenceClassification
 from regard.tasks.task import Task
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
@@ -26,6 +28,11 @@ _ALL: tuple[type[Task[Any]], ...] = (
     QuestionAnswering,
     ImageTask,
 )
+# The task of each head of transformers.
+HEADS: Mapping[str, type[Task[Any]]] = {
+    task.transformers_head: task
+    for task in (SequenceClassification, MultipleChoice, TokenClassification, QuestionAnswering, ImageTask)
+} | {"ImageClassificationWithTeacher": ImageTask}
 DataSource = str | os.PathLike[str] | ExampleSet[Any]  # a file, or examples that were already read
 TASKS = {task.name: task for task in _ALL if not task.reads_images}
 _IMAGE_TASKS = {task.name: task for task in _ALL if task.reads_images}
@@ -44,13 +51,18 @@ def task_for(name: str, path: str | os.PathLike[str]) -> type[Task[Any]]:
 
 
 def read_examples(
-    task: str, path: str | os.PathLike[str], *, table: TableOptions | None = None, labeled: bool | None = None
+    task: str | Task[Any],
+    path: str | os.PathLike[str],
+    *,
+    table: TableOptions | None = None,
+    labeled: bool | None = None,
 ) -> ExampleSet[Any]:
     """The examples in a file, or in all files of a folder or a glob of texts, which are read as one.
 
-    `labeled`: True requires labels, False ignores them, None reads them if any.
+    `task` is a name, or the task of a model. `labeled`: True requires labels, False ignores them, None reads them if
+    any.
     """
-    chosen, options = task_for(task, path), table or TableOptions()
+    chosen, options = task_for(task, path) if isinstance(task, str) else type(task), table or TableOptions()
     files = None if chosen.reads_images else files_of(path)
     if files is None:
         return chosen.reader(path, options, labeled=labeled)

@@ -39,6 +39,7 @@ class Regression(Task[TextExample]):
     max_length: ClassVar[int] = 256
     num_texts: ClassVar[int | None] = None
     answer_keys: ClassVar[tuple[str, ...]] = ("value",)
+    value_key: ClassVar[str] = "value"  # of a prediction: the number
 
     def __init__(self, mean: float, deviation: float) -> None:
         self.mean, self.deviation = mean, deviation
@@ -100,10 +101,13 @@ class Regression(Task[TextExample]):
             TaskInput(
                 (*sequences, next(swapped)) if both and example.text_pair is not None else sequences,
                 index,
-                None if example.label is None else _number(example.label),
+                self._target(example.label),
             )
             for index, (example, sequences) in enumerate(zip(examples, inputs, strict=True))
         ]
+
+    def _target(self, label: object) -> float | None:
+        return None if label is None else _number(label)
 
     def logits_and_targets(self, logits: Tensor, inputs: Sequence[TaskInput]) -> tuple[Tensor, Tensor]:
         """The predicted and the right numbers, (texts,)."""
@@ -141,13 +145,13 @@ class Regression(Task[TextExample]):
 
     def compute_metrics(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [_number(example.label) for example in examples]
-        return value_scores(truth, [prediction["value"] for prediction in predictions])
+        return value_scores(truth, [prediction[self.value_key] for prediction in predictions])
 
     def evaluate(
         self, examples: Sequence[TextExample], predictions: Sequence[Prediction], *, seed: int = 0
     ) -> TaskEvaluation:
         truth = np.array([_number(example.label) for example in examples])
-        predicted = np.array([prediction["value"] for prediction in predictions])
+        predicted = np.array([prediction[self.value_key] for prediction in predictions])
         return evaluate_values(truth, predicted, metrics=self.compute_metrics(examples, predictions), seed=seed)
 
 

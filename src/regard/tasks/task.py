@@ -144,6 +144,11 @@ class Task(ABC, Generic[Example]):
     def from_dict(cls, document: Mapping[str, Any]) -> Task[Example]:
         return cls()
 
+    @classmethod
+    def from_config(cls, document: Mapping[str, Any]) -> Task[Example]:
+        """The task of a published model, from its config.json; InputError for what Regard does not support."""
+        return cls()
+
     @abstractmethod
     def check(self, example: Example) -> None:
         """Raise InputError for a label that the task does not have."""
@@ -315,6 +320,28 @@ def read_labels(document: Mapping[str, Any]) -> list[str]:
         raise ValueError("the labels are not a list of names")
     if not labels or len({*labels}) < len(labels):
         raise ValueError("a label is listed twice, or there is none")
+    return labels
+
+
+def config_labels(document: Mapping[str, Any]) -> list[str]:
+    """The labels that a config.json lists in `id2label`; LABEL_0 and so on if it has only their number."""
+    names, count = document.get("id2label"), document.get("num_labels")
+    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
+        raise InputError(f"num_labels is {str(count)[:60]!r}; expected a number from 1")
+    if names is None:
+        return [f"LABEL_{index}" for index in range(2 if count is None else count)]  # 2 as in transformers
+    if not isinstance(names, dict) or not names:
+        raise InputError(f"id2label is {str(names)[:60]!r}; expected an object with the name of each label")
+    labels = []
+    for index in range(len(names)):
+        label = names.get(str(index))
+        if label is None:
+            raise InputError(f"id2label has {len(names)} labels and none for {index}; they are numbered from 0")
+        if str(label) in labels:
+            raise InputError(f"id2label has the label {str(label)[:60]!r} twice; give each its own name")
+        labels.append(str(label))
+    if count not in (None, len(labels)):
+        raise InputError(f"num_labels is {count}, and id2label has {len(labels)} labels; correct one of them")
     return labels
 
 

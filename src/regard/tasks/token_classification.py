@@ -21,7 +21,15 @@ from regard.tasks.evaluation.entities import evaluate_entities
 from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import entities, entity_scores
-from regard.tasks.task import ColumnKind, ExplainedOutput, LabelTask, Prediction, TaskInput, read_labels
+from regard.tasks.task import (
+    ColumnKind,
+    ExplainedOutput,
+    LabelTask,
+    Prediction,
+    TaskInput,
+    config_labels,
+    read_labels,
+)
 from regard.text import Encoding
 
 OUTSIDE = "O"
@@ -73,6 +81,10 @@ class TokenClassification(LabelTask[TaggedExample]):
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> TokenClassification:
         return cls(read_labels(document))
+
+    @classmethod
+    def from_config(cls, document: Mapping[str, Any]) -> TokenClassification:
+        return cls(config_labels(document))
 
     def check(self, example: TaggedExample) -> None:
         self._targets(example)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import tokenizers
@@ -129,8 +129,9 @@ class Tokenizer:
         max_length: int | None = None,
         model_input_names: Sequence[str] = ("input_ids", "attention_mask"),
         chat_template: str | None = None,
+        truncation_side: Literal["left", "right"] = "right",
     ) -> None:
-        self.max_length, self.chat_template = max_length, chat_template
+        self.max_length, self.chat_template, self.truncation_side = max_length, chat_template, truncation_side
         self._rows: int | None = None  # of the model's embedding, if the vocabulary has more entries
         self._reading: ReadingCount | None = None
         self._pipeline = pipeline
@@ -193,7 +194,7 @@ class Tokenizer:
     ) -> list[Encoding]:
         """Encode texts or pairs in parallel."""
         encoded = self._encode("encode_batch", texts, add_special_tokens)
-        rows = [encoding(item, max_length) for item in encoded]
+        rows = [encoding(item, max_length, self.truncation_side) for item in encoded]
         self._report_lists(texts, [row.ids for row in rows], [row.num_truncated for row in rows])
         return rows
 
@@ -202,7 +203,7 @@ class Tokenizer:
     ) -> tuple[list[list[int]], list[int]]:
         """Only the ids, and the number of tokens truncated from each text; faster than `encode_batch`."""
         encoded = self._encode("encode_batch_fast", texts, add_special_tokens)
-        ids = [without(item.ids, cuts(item, max_length)) for item in encoded]
+        ids = [without(item.ids, cuts(item, max_length, self.truncation_side)) for item in encoded]
         truncated = [len(item) - len(row) for item, row in zip(encoded, ids, strict=True)]
         self._report_lists(texts, ids, truncated)
         return ids, truncated
@@ -213,7 +214,7 @@ class Tokenizer:
         """The ids and segments of each text or pair, and the number of tokens truncated; faster than `encode_batch`."""
         rows = []
         for item in self._encode("encode_batch_fast", texts, True):
-            removed = cuts(item, max_length)
+            removed = cuts(item, max_length, self.truncation_side)
             ids = without(item.ids, removed)
             rows.append((ids, without(item.type_ids, removed), len(item) - len(ids)))
         self._report_lists(texts, [ids for ids, _, _ in rows], [truncated for _, _, truncated in rows])
@@ -221,7 +222,7 @@ class Tokenizer:
 
     def encode_ids(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenIds:
         """Encode texts into one array of ids, truncated to `max_length` tokens each."""
-        words = self._word_cache
+        words = self._word_cache if max_length is None or self.truncation_side == "right" else None
         if words is not None and (max_length is None or max_length >= len(words.prefix) + len(words.suffix)):
             inputs = _inputs(texts)
             if all(isinstance(text, str) for text in inputs):
@@ -236,7 +237,7 @@ class Tokenizer:
         truncated = np.zeros_like(lengths)
         if max_length is not None:
             for index in np.flatnonzero(lengths > max_length):
-                rows[index] = without(rows[index], cuts(encoded[index], max_length))
+                rows[index] = without(rows[index], cuts(encoded[index], max_length, self.truncation_side))
                 truncated[index] = lengths[index] - len(rows[index])
         tokens = replace(TokenIds.from_lists(rows), num_truncated=truncated)
         self._report(texts, tokens)
@@ -353,6 +354,11 @@ class Tokenizer:
             add_generation_prompt=add_generation_prompt,
         )
 
+    @property
+    def has_segments(self) -> bool:
+        """Whether transformers passes the segments of this tokenizer to the model."""
+        return "token_type_ids" in self._inputs
+
     def files(self, *, max_length: int | None = None) -> dict[str, bytes]:
         """The files of a folder with this tokenizer, by name; WordPiece also has vocab.txt.
 
@@ -368,6 +374,8 @@ class Tokenizer:
             settings["do_lower_case"] = normalizer.lowercase
             settings["strip_accents"] = normalizer.strip_accents
             settings["tokenize_chinese_chars"] = normalizer.handle_chinese_chars
+        if self.truncation_side != "right":
+            settings["truncation_side"] = self.truncation_side
         if self.chat_template is not None:
             settings["chat_template"] = self.chat_template
         texts = {
@@ -398,9 +406,9 @@ class Tokenizer:
         return f"Tokenizer({kind}, size={self.size}, max_length={self.max_length})"
 
 
-def encoding(encoded: tokenizers.Encoding, length: int | None) -> Encoding:
-    """Convert an encoding of the `tokenizers` library, truncated to `length` tokens."""
-    removed = cuts(encoded, length)
+def encoding(encoded: tokenizers.Encoding, length: int | None, side: str = "right") -> Encoding:
+    """Convert an encoding of the `tokenizers` library, truncated to `length` tokens on one side."""
+    removed = cuts(encoded, length, side)
     ids = without(encoded.ids, removed)
     return Encoding(
         ids=ids,
@@ -413,8 +421,8 @@ def encoding(encoded: tokenizers.Encoding, length: int | None) -> Encoding:
     )
 
 
-def cuts(encoded: tokenizers.Encoding, length: int | None) -> list[slice]:
-    """The slices to delete from the lists, last slice first, so that `length` tokens remain.
+def cuts(encoded: tokenizers.Encoding, length: int | None, side: str = "right") -> list[slice]:
+    """The slices to delete from the lists, last slice first, so that `length` tokens remain. `side`: left or right.
 
     The library's own truncation is a setting of the pipeline, which threads share, so it is not used.
     """
@@ -431,7 +439,7 @@ def cuts(encoded: tokenizers.Encoding, length: int | None) -> list[slice]:
     for owner, old, new in zip((0, 1), (first, second), longest_first(first, second, room), strict=True):
         if new < old:
             start = owners.index(owner)
-            parts.append(slice(start + new, start + old))
+            parts.append(slice(start, start + old - new) if side == "left" else slice(start + new, start + old))
     return parts[::-1]
 
 

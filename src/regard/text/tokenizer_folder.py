@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -83,6 +83,14 @@ class TokenizerConfig:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InputError(f"{self._file}: model_max_length should be a number, not {value!r}")
         return int(value) if 1 <= value < 1e9 else None
+
+    @property
+    def truncation_side(self) -> Literal["left", "right"]:
+        """Where texts that are too long lose tokens."""
+        value = self.values.get("truncation_side") or "right"
+        if value not in ("left", "right"):
+            raise InputError(f"{self._file}: truncation_side should be left or right, not {value!r}")
+        return "left" if value == "left" else "right"
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -246,6 +254,7 @@ def _finish(
     return pipeline, {
         "special_tokens": {role: token.content for role, token in tokens.items()},
         "max_length": settings.max_length,
+        "truncation_side": settings.truncation_side,
         "model_input_names": settings.inputs or inputs,
         "chat_template": settings.chat_template,
     }

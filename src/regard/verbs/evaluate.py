@@ -147,12 +147,12 @@ def _examples(request: EvaluateRequest, model: FineTunedModel) -> ExampleSet[Any
 
     table = table_options(request)
     if not isinstance(request.data, list):
-        return read_examples(model.task.name, request.data, table=table, labeled=True)
+        return read_examples(model.task, request.data, table=table, labeled=True)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "lines.txt"  # the extension tells nothing: the reader looks at the content
         path.write_bytes("\n".join(request.data).encode("utf-8", "replace"))
         try:
-            read = read_examples(model.task.name, path, table=table, labeled=True)
+            read = read_examples(model.task, path, table=table, labeled=True)
         except InputError as error:
             raise InputError(str(error).replace(str(path), LINES)) from None
     return replace(read, path=LINES)

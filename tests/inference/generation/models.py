@@ -20,7 +20,8 @@ from regard.models import (
     Transformer,
     TransformerConfig,
 )
-from regard.models.gemma3_text import Gemma3Text, Gemma3TextConfig
+from regard.models.gemma2 import Gemma2
+from regard.models.gemma3_text import Gemma3TextConfig
 from regard.models.gptj import GptJ, GptJConfig
 from regard.nn.masks import Padded
 
@@ -113,7 +114,7 @@ FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "gpt": lambda: Gpt(GptConfig(**_SHAPE, num_hidden_layers=2, max_position_embeddings=40, attention_dropout=0.0)),
     "gptj": lambda: GptJ(GptJConfig(**_SHAPE, num_hidden_layers=2, max_position_embeddings=40, rotary_dim=2)),
     "llama": lambda: Llama(LlamaConfig(**_LLAMA)),
-    "gemma": lambda: Gemma3Text(Gemma3TextConfig(**_GEMMA)),
+    "gemma": lambda: Gemma2(Gemma3TextConfig(**_GEMMA)),
     "t5": lambda: T5(T5Config(**_SHAPE, **_T5)),
     "transformer": lambda: Transformer(TransformerConfig(**_SHAPE, num_hidden_layers=2)),
     "lstm": lambda: Seq2Seq(Seq2SeqConfig(**_LSTM)),

@@ -37,6 +37,7 @@ def served(model_folders: dict[str, Path], tmp_path_factory: pytest.TempPathFact
         yield server
 
 
+@pytest.mark.long
 def test_the_requests_with_curl(served: ServerProcess) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")

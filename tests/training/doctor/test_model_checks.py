@@ -202,7 +202,8 @@ def test_a_model_without_a_tokenizer_cannot_be_examined(tmp_path: Path) -> None:
                 num_hidden_layers=1,
                 num_attention_heads=2,
                 intermediate_size=32,
-            )
+            ),
+            output_heads=("pooler",),
         ),
         tmp_path / "vit",
     )

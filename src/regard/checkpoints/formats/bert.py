@@ -52,6 +52,7 @@ FORMAT = FileFormat(
     KEYS,
     NAMES,
     FIXED,
+    variants={("position_embedding_type", "alibi"): "jina-bert"},
     class_prefix="Bert",
     task_heads={"SequenceClassification": POOLED, "MultipleChoice": POOLED},
 )

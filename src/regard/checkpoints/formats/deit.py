@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regard.checkpoints.file_format import FileFormat, TensorNames
+from regard.checkpoints.file_format import IMAGE_HEADS, FileFormat, TensorNames
 from regard.checkpoints.formats import vit
 from regard.models.deit import DISTILLED
 
@@ -19,4 +19,5 @@ FORMAT = FileFormat(
     read=vit.read,
     write=vit.write,
     class_prefix="DeiT",
+    task_heads={head: {} for head in IMAGE_HEADS},
 )

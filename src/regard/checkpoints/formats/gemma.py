@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from regard.checkpoints.formats import llama
-from regard.errors import InputError
 
 
 def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
-    if document.get("use_bidirectional_attention"):
-        raise InputError("use_bidirectional_attention is set; Regard's Gemma models read from left to right only")
     llama.read(fields, document)
     # Published files of Gemma say "gelu" and mean its approximation; transformers reads them so.
     if fields.get("hidden_act") == "gelu":
@@ -29,4 +26,5 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 
 KEYS = {**llama.KEYS, "attention_bias": "attention_bias"}
-FORMAT = llama.file_format("Gemma", KEYS, read=read, write=write)
+CAUSAL = {"use_bidirectional_attention": False}  # Gemma 3 has a family for the others
+FORMAT = llama.file_format("Gemma", KEYS, fixed=CAUSAL, read=read, write=write)

@@ -52,4 +52,4 @@ KEYS = {
     "final_logit_softcapping": "final_logit_softcapping",
     "hidden_act": "hidden_activation",
 }
-FORMAT = llama.file_format("Gemma2", KEYS, layer=LAYER, read=read, write=write)
+FORMAT = llama.file_format("Gemma2", KEYS, layer=LAYER, fixed=gemma.CAUSAL, read=read, write=write)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.checkpoints.formats import gemma2, llama
+from regard.checkpoints.formats import gemma, gemma2, llama
 from regard.errors import InputError
 
 
@@ -39,7 +39,8 @@ FORMAT = llama.file_format(
     layer=gemma2.LAYER,
     read=read,
     write=write,
-    fixed={"attn_logit_softcapping": None},
+    fixed={**gemma.CAUSAL, "attn_logit_softcapping": None},
     model_type="gemma3_text",
+    variants={("use_bidirectional_attention", True): "embeddinggemma"},
     task_heads={"SequenceClassification": {"output": "score"}},
 )

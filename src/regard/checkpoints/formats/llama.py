@@ -27,15 +27,15 @@ LAYER: Table = {
 }
 
 
-def tensor_names(layer: Table, config: LlamaConfig) -> TensorNames:
-    """Return the names of a model whose layers have those in `layer`."""
+def tensor_names(layer: Table, config: LlamaConfig, *, stack: str = "decoder") -> TensorNames:
+    """Return the names of a model whose layers, in `stack`, have those in `layer`."""
     width = config.head_width
     keys = width * (config.num_key_value_heads or config.num_attention_heads)
     return TensorNames(
         "model.",
-        {"embedding.tokens.weight": "embed_tokens.weight", "decoder.norm.weight": "norm.weight"},
-        {("decoder.layers", "layers"): layer},
-        {"output": {"output.weight": "lm_head.weight"}},
+        base={"embedding.tokens.weight": "embed_tokens.weight", f"{stack}.norm.weight": "norm.weight"},
+        layers={(f"{stack}.layers", "layers"): layer},
+        output_heads={"output": {"output.weight": "lm_head.weight"}},
         copies={"lm_head.weight": "{base}embed_tokens.weight"} if config.tie_word_embeddings else {},
         buffers=r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
         qkv_sizes=(width * config.num_attention_heads, keys, keys),

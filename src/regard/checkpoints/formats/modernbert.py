@@ -67,6 +67,8 @@ FORMAT = FileFormat(
         "rope_scaling": None,
     },
     written={"classifier_pooling": "cls"},
+    head_values={"classifier_pooling": ("cls", "mean")},
+    pooling_key="classifier_pooling",
     read=read,
     class_prefix="ModernBert",
     task_heads=dict.fromkeys(

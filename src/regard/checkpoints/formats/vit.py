@@ -48,4 +48,5 @@ FORMAT = FileFormat(
     read=read,
     write=write,
     class_prefix="ViT",
+    task_heads={"ImageClassification": {}},
 )

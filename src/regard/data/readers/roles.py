@@ -31,7 +31,8 @@ from regard.errors import InputError
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _NAME = re.compile(r"(?=.{1,40}$)[^\W\d]\w*(?:[ -]\w+){0,2}")
 _MIN_ROWS = 20  # with fewer rows, repeated values mean little
-TextTask = Literal["classify", "pair", "regress"]
+TextTask = Literal["classify", "pair", "regress", "sequence"]  # "sequence": one or two texts and a label
+EITHER = ("regress", "sequence")  # read one text or two
 
 
 @dataclass(frozen=True)
@@ -182,13 +183,17 @@ def _named(
     table: Table, names: list[str] | None, columns: Sequence[str], *, task: TextTask, labeled: bool | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     indices = [column_index(table, names, column) for column in columns]
-    if task == "regress":
+    if task in EITHER:
         count = 2 if len(indices) > 2 or (len(indices) == 2 and labeled is False) else 1
     else:
         count = 2 if task == "pair" else 1
     texts, labels = tuple(indices[:count]), tuple(indices[count:])
-    several = "text, then a label or several columns of 0 and 1"
-    expected = {"classify": several, "pair": "text, second text, label", "regress": "text[, second text], number"}[task]
+    expected = {
+        "classify": "text, then a label or several columns of 0 and 1",
+        "pair": "text, second text, label",
+        "regress": "text[, second text], number",
+        "sequence": "text[, second text], label",
+    }[task]
     if len(texts) < count or (len(labels) > 1 and task != "classify") or len(set(indices)) < len(indices):
         raise InputError(f"--columns for {task} should be {expected}; got {', '.join(columns) or 'none'}")
     if len(labels) > 1 and names is None:
@@ -351,7 +356,7 @@ def texts_by_shape(columns: Sequence[Column], *, task: str) -> tuple[int, ...] |
     if task == "pair" and second is not None:
         return min(best.index, second.index), max(best.index, second.index)
     if second is not None and second.words >= 3 and second.distinct > second.rows / 2:
-        if task == "regress" and second.length >= best.length / 4:
+        if task in EITHER and second.length >= best.length / 4:
             return min(best.index, second.index), max(best.index, second.index)
         if task == "classify" and second.length > best.length / 2:
             return None

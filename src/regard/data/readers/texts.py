@@ -33,7 +33,7 @@ def read_text_examples(
     "skip" leaves such rows out and counts them. Blank lines at the end of the file are no rows.
     """
     missing = options.missing
-    check_choice("task", task, ("classify", "pair", "regress"))
+    check_choice("task", task, ("classify", "pair", "regress", "sequence"))
     check_choice("way with missing texts and labels", missing or "error", ("error", "skip", "keep"))
     table = open_table(path, options)
     roles = decide(table, task=task, columns=options.columns, header=options.header, labeled=labeled)

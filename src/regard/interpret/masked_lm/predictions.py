@@ -171,7 +171,7 @@ def _predict(loaded: LoadedModel, texts: Sequence[str]) -> tuple[dict[str, int],
         _check_length(len(marked.ids), masked.max_length, loaded)
         rows.append(marked.ids)
         positions.append(marked.positions[0])
-    count = len(masked.head.bias)
+    count = len(masked.head.weight)
     logits = np.empty((len(rows), count), dtype=np.float32)
     with evaluation_mode(masked.model):
         for group in group_by_token_budget([len(row) for row in rows], masked.batch_tokens):
@@ -289,7 +289,9 @@ def _words(encoded: Encoding) -> list[list[int]]:
 
 def _top_candidates(masked: MaskedLM, rows: list[list[int]], positions: list[int]) -> list[list[Candidate]]:
     """The likeliest tokens at one position of each row."""
-    known = torch.tensor([number for number in masked.tokenizer.vocabulary.values() if number < len(masked.head.bias)])
+    known = torch.tensor(
+        [number for number in masked.tokenizer.vocabulary.values() if number < len(masked.head.weight)]
+    )
     candidates: list[list[Candidate]] = [[] for _ in rows]
     with evaluation_mode(masked.model):
         for group in group_by_token_budget([len(row) for row in rows], masked.batch_tokens):

@@ -36,7 +36,7 @@ def evaluate_model(
     `name` that of the model in the result.
     """
     device = model.device
-    read = _read(model.task.name, data, table)
+    read = _read(model.task, data, table)
     yield Note(message=describe_compute(model, device))
     yield Note(message=f"{len(read.examples):,} examples of {read.path} ({read.description})")
     for reason, count in read.dropped.items():
@@ -57,7 +57,7 @@ def evaluate_model(
     return evaluation_result(model.task, read, predictions, name=name, top=top, seed=seed)
 
 
-def _read(task: str, data: Any, table: TableOptions | None) -> ExampleSet[Any]:
+def _read(task: Task[Any], data: Any, table: TableOptions | None) -> ExampleSet[Any]:
     if isinstance(data, ExampleSet):
         return data
     if isinstance(data, list | tuple) and data and all(isinstance(item, Example) for item in data):

@@ -305,7 +305,8 @@ def constant_predictions(examples: Sequence[Example], predictions: Sequence[Pred
     elif isinstance(first, TextExample) and isinstance(first.label, float):
         labels = [example.label for example, _ in known if isinstance(example, TextExample)]
         truth = statistics.pstdev([label for label in labels if isinstance(label, float)])
-        spread = statistics.pstdev([prediction["value"] for _, prediction in known])
+        key = "value" if "value" in known[0][1] else "score"
+        spread = statistics.pstdev([prediction[key] for _, prediction in known])
         evidence = f"the standard deviation of the predictions is {spread:.2g}, that of the labels {truth:.2g}"
         constant = spread < FLAT * truth
     else:

@@ -92,6 +92,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tune: Tune
     assert weights(tmp_path / "a") == weights(tmp_path / "b") != weights(tmp_path / "c")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings", [(), ("training.optimizer=muon",)], ids=["adamw", "muon"])
 def test_crashes_change_no_bit(tune: Tune, tmp_path: Path, settings: tuple[str, ...]) -> None:
     settings = (*settings, "run.num_seeds=2", "training.dropout=0.1", "run.checkpoint_every=2 steps")

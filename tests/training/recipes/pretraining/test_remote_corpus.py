@@ -82,8 +82,8 @@ KINDS: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("shuffle", [0, 3])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shuffle", [pytest.param(0, marks=pytest.mark.long), 3])
+@pytest.mark.parametrize("kind", ["next", *(pytest.param(kind, marks=pytest.mark.long) for kind in list(KINDS)[1:])])
 def test_the_order_is_that_of_a_local_folder(kind: str, shuffle: int, address: str, shards: Path) -> None:
     """For more than an epoch."""
     changed = {**KINDS[kind], "data_shuffle_shards": shuffle}
@@ -171,6 +171,7 @@ def test_a_cache_that_is_too_small_is_refused(address: str, shards: Path) -> Non
         dataset_of(address, cache_bytes=100)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", ["missing", "damaged", "truncated"])
 def test_a_bad_shard_is_named(damage: str, address: str, object_store: ObjectStore, own_cache: Path) -> None:
     remote = dataset_of(address, objective_sentence_pairs="none")

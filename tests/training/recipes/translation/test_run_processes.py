@@ -35,7 +35,13 @@ def _as_toml(setting: str) -> str:
     return f'{name}="{value}"' if name.startswith("run.") else setting
 
 
-@pytest.mark.parametrize(("model", "parallel"), [("transformer", "ddp"), ("transformer", "fsdp"), ("lstm", "ddp")])
+@pytest.mark.parametrize(
+    ("model", "parallel"),
+    [
+        ("transformer", "ddp"),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in (("transformer", "fsdp"), ("lstm", "ddp"))),
+    ],
+)
 def test_two_processes_are_one_run(model: str, parallel: str, launcher: Launcher, tmp_path: Path) -> None:
     alone, shared = tmp_path / "alone", tmp_path / "shared"
     code, printed = launcher.run(command(alone, model=model))

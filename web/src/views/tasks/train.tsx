@@ -1,7 +1,7 @@
 // Training a model from the page: the form, the progress, and stopping it.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { act, modelsThatCan, refreshModels } from "../../api";
-import { Canvas } from "../../canvas";
+import { Canvas, useWidth } from "../../canvas";
 import { ErrorMessage, Select } from "../../components";
 import { count } from "../../format";
 import type { Painter } from "../../painter";
@@ -238,7 +238,9 @@ const CURVE = { width: 460, height: 150, left: 46, top: 12, right: 46 };
 
 /** The training loss over the steps, and the score on dev after each epoch; drawn again as points arrive. */
 function Curve({ job: { curve, steps, scores } }: { job: TrainingStatus }) {
-  const { width, height, left, top, right } = CURVE;
+  const { height, left, top, right } = CURVE;
+  const [element, room] = useWidth<HTMLDivElement>();
+  const width = Math.min(CURVE.width, room);
   const last = Math.max(steps, ...curve.map((point) => point.step), 1);
   const highest = Math.max(...curve.map((point) => point.loss), 1e-9);
   const x = (step: number) => left + ((width - left - right) * step) / last;
@@ -266,13 +268,17 @@ function Curve({ job: { curve, steps, scores } }: { job: TrainingStatus }) {
       <figcaption class="muted">
         Training loss (solid){name && evaluated.length > 0 ? `, and ${name} on dev after each epoch (dashed)` : ""}
       </figcaption>
-      <Canvas
-        width={width}
-        height={top + height + 26}
-        inputs={[curve]}
-        draw={draw}
-        label={`Training loss from ${curve[0]!.loss.toFixed(2)} to ${curve.at(-1)!.loss.toFixed(2)}`}
-      />
+      <div ref={element}>
+        {width > 0 && (
+          <Canvas
+            width={width}
+            height={top + height + 26}
+            inputs={[curve]}
+            draw={draw}
+            label={`Training loss from ${curve[0]!.loss.toFixed(2)} to ${curve.at(-1)!.loss.toFixed(2)}`}
+          />
+        )}
+      </div>
     </figure>
   );
 }

@@ -1,0 +1,28 @@
+"""The files of a EuroBERT: keys of config.json and names of tensors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from regard.checkpoints.file_format import TensorNames
+from regard.checkpoints.formats import llama
+from regard.models.llama import LlamaConfig
+
+
+def tensor_names(config: LlamaConfig) -> TensorNames:
+    names = llama.tensor_names(llama.LAYER, config, stack="encoder")
+    return replace(names, output_heads={"mlm_head": {"mlm_head.weight": "lm_head.weight"}})
+
+
+KEYS = {name: key for name, key in llama.KEYS.items() if name != "tie_word_embeddings"}
+FORMAT = replace(
+    llama.file_format(
+        "EuroBert",
+        {**KEYS, "attention_bias": "attention_bias", "mask_token_id": "mask_token_id"},
+        fixed={"pretraining_tp": 1, "tie_word_embeddings": False, "mlp_bias": False},
+        code=r"(EuroBERT/[\w.-]+--)?(configuration|modeling)_eurobert\.EuroBert\w+",
+        code_keys=("rope_theta", "rope_scaling", "rope_parameters", "classifier_pooling", "clf_pooling"),
+        task_heads={},
+    ),
+    tensor_names=tensor_names,
+)
