@@ -261,7 +261,8 @@ class SparseEngine(EmbeddingEngine):
 
     def encode_ids(self, tokens: TokenIds) -> SparseVectors:
         """One row per sequence of token ids, special tokens included, in order."""
-        places, parts = [], []
+        places: list[NDArray[np.int64]] = []
+        parts: list[SparseVectors] = []
         with self._settings(()) as settings:
             for indices, part in packed_batches([tokens], settings.tokens):
                 with torch.inference_mode():

@@ -1,8 +1,8 @@
 """An inverted index on disk: for each term the rows that have it, in order, with a value each.
 
 BM25 counts words in it, and sparse vectors (SPLADE) have weights of tokens. Postings are sorted in chunks, so memory
-does not grow with them, and are memory-mapped for a search: a query reads those of its own terms. A token that many texts
-have also has a row of all their weights, which is added in a fraction of the time of its postings.
+does not grow with them, and are memory-mapped for a search: a query reads those of its own terms. A token that many
+texts have also has a row of all their weights, which is added in a fraction of the time of its postings.
 
 score(q, d) = sum over the tokens t of q of  q_t * d_t
 """
