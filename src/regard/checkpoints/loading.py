@@ -29,9 +29,10 @@ from regard.checkpoints.packages import PACKAGES, packaged_folder
 from regard.checkpoints.storage import SCALE, dequantize
 from regard.engine.precision import convert_to_int8
 from regard.errors import InputError, suggest
+from regard.files.checksums import stays_inside
 from regard.files.disk import finish_save
 from regard.files.gguf_file import find_gguf, read_gguf
-from regard.files.json_files import json_bytes, read_json
+from regard.files.json_files import json_bytes, read_json, read_json_value
 from regard.known import BUILT_IN, INSTALL, builtin_folder, builtin_names
 from regard.models.family import build, can, describe_family, family_names, get_family
 from regard.text import Tokenizer
@@ -55,6 +56,7 @@ def load(
     """
     folder = find_folder(name_or_path, revision=revision, offline=offline)
     with _collector_paused():
+        folder = transformer_folder(folder)
         model = read_model(folder, dtype=torch.float32 if dtype == torch.int8 else dtype).to(device)
         if dtype == torch.int8:
             convert_to_int8(model)
@@ -98,6 +100,22 @@ def find_folder(name_or_path: str | os.PathLike[str], *, revision: str = "main",
     from regard.checkpoints.hub import fetch
 
     return fetch(name, revision=revision, offline=offline)
+
+
+def transformer_folder(folder: Path) -> Path:
+    """The folder with the weights: that of the first module, in folders of old versions of sentence-transformers, or
+    that of the first module for documents, where queries have others."""
+    listed = folder / "modules.json"
+    if not folder.is_dir() or (folder / "config.json").is_file() or not listed.is_file():
+        return folder
+    modules = read_json_value(listed)
+    path = modules[0].get("path") if isinstance(modules, list) and modules and isinstance(modules[0], dict) else ""
+    router = folder / "router_config.json"
+    if not path and router.is_file():
+        routes = read_json(router).get("structure")
+        names = routes.get("document") if isinstance(routes, dict) else None
+        path = names[0] if isinstance(names, list) and names else ""
+    return folder / path if isinstance(path, str) and path and stays_inside(path) else folder
 
 
 def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module:

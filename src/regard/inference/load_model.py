@@ -14,7 +14,6 @@ from torch import nn
 from regard.checkpoints import loading
 from regard.checkpoints.configs import has_task_head, is_translator
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.inference.embedding.modules import transformer_folder
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -66,5 +65,4 @@ def load_model(
         fine_tuned = load_fine_tuned(folder, device=device)
         return LoadedModel(name, fine_tuned.model.encoder, fine_tuned.tokenizer, fine_tuned, folder=folder)
     dtype = torch.int8 if precision == "int8" else torch.float32
-    home = transformer_folder(folder)
-    return LoadedModel(name, *loading.load(home, device=device, dtype=dtype), folder=folder)
+    return LoadedModel(name, *loading.load(folder, device=device, dtype=dtype), folder=folder)

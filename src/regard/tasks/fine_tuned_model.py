@@ -31,6 +31,7 @@ from regard.errors import InputError, check_choice
 from regard.events import drain
 from regard.files.json_files import json_bytes, read_json
 from regard.models.family import can, describe_model, family_name
+from regard.nn.pooling import POOLINGS
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, choose_precision, compute_logits
 from regard.tasks.image_classification import ImageClassifier
@@ -435,7 +436,7 @@ def _read(path: Path) -> tuple[Task[Any], int, Precision, tuple[str, ...], Vecto
         vectors: Any = document.get("vectors")
         if vectors is not None:
             vectors = VectorSettings(**vectors)
-            check_choice("pooling", vectors.pooling, ("cls", "mean", "max"))
+            check_choice("pooling", vectors.pooling, POOLINGS)
             if vectors.num_texts not in (1, 2):
                 raise ValueError("num_texts should be 1 or 2")
         length, language = int(str(document["length"])), str(document.get("language", ""))

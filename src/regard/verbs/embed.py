@@ -7,12 +7,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from regard.errors import InputError
 from regard.events import Event, Note
 from regard.known import DEFAULT_EMBEDDING_MODEL
 from regard.verbs.base import (
     RUN_GROUP,
     ModelName,
     Models,
+    PoolingName,
     Precision,
     Texts,
     argument,
@@ -56,7 +58,7 @@ class EmbedRequest(BulkRequest):
         None, help="Keep so many tokens of a sparse vector. Default: what the folder states, or all.", metavar="N", ge=1
     )
     layers: str = layers_option()
-    pooling: Literal["cls", "mean", "max", "none"] | None = option(
+    pooling: Literal[PoolingName, "none"] | None = option(
         None, "-p", help="none gives a vector per token. Default: what the model's folder states, or mean."
     )
     normalize: bool | None = option(
@@ -66,6 +68,12 @@ class EmbedRequest(BulkRequest):
     )
     max_length: int | None = option(
         None, help="Maximum number of tokens per text. Default: what the model's files state.", metavar="N", ge=1
+    )
+    prompt: str | None = option(
+        None, help="What to put before every text. Default: the default prompt of the model's folder.", metavar="TEXT"
+    )
+    prompt_name: str | None = option(
+        None, help="A prompt of the model's folder by name, such as query.", metavar="NAME"
     )
     long: Literal["cut", "error", "windows"] = option("cut", help="What to do with texts that are too long.")
     precision: Precision | None = precision_option()
@@ -104,9 +112,12 @@ def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, Embed
     options = request.model_dump(
         include={
             *("kind", "task", "max_active_dims", "layers", "pooling", "normalize", "max_length", "long"),
+            *("prompt", "prompt_name"),
             *("precision", "shard_size", "restart", "force"),
         }
     )
+    if request.kind == "dense" and request.task is not None:
+        raise InputError(f"task {request.task} is for sparse vectors; leave it out, or choose kind sparse")
     cluster = cluster_of(request, output=request.output)
     try:
         with ExitStack() as stack:

@@ -104,8 +104,10 @@ def test_embed_in_python(folder: Path) -> None:
     assert next(iter(weights)) in result.to_text().splitlines()[0]
     with pytest.raises(InputError, match=r"result\.sparse"):
         _ = result.vectors
+    with pytest.raises(InputError, match="kind sparse"):
+        regard.embed(TEXTS[:1], model=folder)
     with pytest.raises(InputError, match="dense"):
-        _ = regard.embed(TEXTS[:1], model=folder, pooling="mean").sparse
+        _ = regard.embed(TEXTS[:1], model=folder.with_name("model-base")).sparse
 
 
 def test_files_hold_the_same(tmp_path: Path, router: Path) -> None:

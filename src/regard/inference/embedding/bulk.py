@@ -37,7 +37,8 @@ from regard.inference.bulk.ray_engine import RayCluster
 from regard.inference.bulk.shards import Block, Column, Reader, pack_json, unpack_json
 from regard.inference.bulk.workers import Compute, ModelFiles
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, TextError, describe_missing_head, load_engine
-from regard.inference.embedding.sparse import SparseEngine, SparseTask, SparseVectors
+from regard.inference.embedding.sentence_transformers import SentenceSettings, Task
+from regard.inference.embedding.sparse import SparseEngine, SparseVectors
 from regard.inference.embedding.sparse_files import CHARACTERS as SPARSE_CHARACTERS
 from regard.inference.embedding.sparse_files import SUFFIXES as SPARSE_SUFFIXES
 from regard.inference.embedding.sparse_files import WriteSparse, by_weight, sparse_block, vectors_of, weights_line
@@ -48,6 +49,7 @@ NumberedText = tuple[int, str]  # line number from 1, and the text
 # In memory at once: floats of token vectors, if every character were a token.
 FLOATS = 1 << 26
 SAMPLED_ROWS = 256  # on which precision auto is decided
+DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}
 SUFFIXES = (".npy", ".npz", ".parquet")
 EmbeddingKind = Literal["dense", "sparse"]
 Source = str | os.PathLike[str] | Sequence[str | None] | DataFrameSource
@@ -56,9 +58,9 @@ Source = str | os.PathLike[str] | Sequence[str | None] | DataFrameSource
 class EmbedResult(Result):
     """`cut` texts were truncated, `windowed` ones were embedded in windows, `missing` ones are zeros or skipped.
 
-    `max_length` is the limit in tokens. `seconds` cover embedding and writing, not loading the model and checking the
-    input. `already_done`: an earlier run had written the output, and nothing was embedded. Without an output file,
-    `vectors` holds the embeddings, and `numpy.asarray(result)` is the same array.
+    `prompt` was put before every text. `max_length` is the limit in tokens. `seconds` cover embedding and writing, not
+    loading the model and checking the input. `already_done`: an earlier run had written the output, and nothing was
+    embedded. Without an output file, `vectors` holds the embeddings, and `numpy.asarray(result)` is the same array.
     """
 
     output: Path | str | None
@@ -67,6 +69,7 @@ class EmbedResult(Result):
     model: str
     layers: str
     pooling: str
+    prompt: str = ""
     cut: int
     windowed: int
     missing: int
@@ -78,6 +81,8 @@ class EmbedResult(Result):
     _vectors: NDArray[np.float32] | None = None
     _sparse: SparseVectors | None = None
     _tokens: tuple[str, ...] = ()  # the names of the columns of sparse vectors
+    _settings: SentenceSettings = SentenceSettings()
+    _normalize: bool = False
     _empty: frozenset[int] = frozenset()  # rows of `vectors` without a text
     _missing_note: str | None = None
     _head_note: str | None = None
@@ -121,7 +126,11 @@ class EmbedResult(Result):
         return np.array(self.vectors, dtype=dtype) if copy else np.asarray(self.vectors, dtype=dtype)
 
     def similarity(self, other: EmbedResult | None = None) -> NDArray[np.float32]:
-        """The cosine of every text with every other one, or with every text of another result; NaN without a text."""
+        """How similar every text is to every other one, or to every text of another result; NaN without a text.
+
+        By the cosine, or what the model's sentence-transformers folder states: the inner product, or the negative
+        Euclidean or Manhattan distance.
+        """
         other = self if other is None else other
         if not isinstance(other, EmbedResult):
             raise InputError("expected vectors: result.similarity(regard.embed(texts))")
@@ -131,11 +140,21 @@ class EmbedResult(Result):
                     f"these are other vectors: {name} {getattr(self, name)} and {getattr(other, name)}; embed both "
                     "with the same model and options"
                 )
-        return self._unit_vectors() @ other._unit_vectors().T
+        ours, theirs = self._comparable_vectors(), other._comparable_vectors()
+        if self._settings.similarity in DISTANCES:
+            found = -torch.cdist(
+                torch.from_numpy(ours), torch.from_numpy(theirs), p=DISTANCES[self._settings.similarity]
+            )
+            return found.numpy()
+        product: NDArray[np.float32] = ours @ theirs.T
+        return product
 
-    def _unit_vectors(self) -> NDArray[np.float32]:
+    def _comparable_vectors(self) -> NDArray[np.float32]:
+        """The vectors, of length 1 if they are compared by the cosine; NaN without a text."""
         lengths = np.sqrt(np.square(self.vectors).sum(axis=1, keepdims=True))
         lengths[lengths == 0] = np.nan
+        if self._settings.similarity != "cosine":
+            lengths[~np.isnan(lengths)] = 1
         unit: NDArray[np.float32] = self.vectors / lengths
         return unit
 
@@ -188,10 +207,12 @@ def embed_events(
     pooling: str | None = None,
     normalize: bool | None = None,
     max_length: int | None = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    task: Task | None = None,
     table: TableOptions | None = None,
     long: LongTexts = "cut",
     kind: EmbeddingKind = "dense",
-    task: SparseTask | None = None,
     max_active_dims: int | None = None,
     precision: str | None = None,
     shard_size: int = SHARD_SIZE,
@@ -215,9 +236,9 @@ def embed_events(
     options = _options(
         kind,
         {"layers": layers, "pooling": pooling, "normalize": normalize},
-        {"task": task, "max_active_dims": max_active_dims},
+        {"max_active_dims": max_active_dims},
     )
-    options |= {"max_length": max_length, "long": long}
+    options |= {"max_length": max_length, "long": long, "prompt": prompt, "prompt_name": prompt_name, "task": task}
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=spool_folder(target)) as spool:
         table = table or TableOptions()
         texts = scan_texts(source, table=table, spool=spool)
@@ -225,8 +246,10 @@ def embed_events(
             yield Note(message=f"{texts.name}: {texts.description}")
         model = load()
         engine = _engine(kind, model, {**options, "precision": precision})
-        sparse = isinstance(engine, SparseEngine)
-        head = None if sparse else describe_missing_head(model)
+        options |= {"prompt": engine.prompt, "prompt_name": None}
+        if engine.prompt:
+            yield Note(message=f"before every text: the prompt {engine.prompt!r}")
+        head = None if kind == "sparse" else describe_missing_head(model)
         if head is not None and model.fine_tuned is not None:  # for others, loading the model has named the tensors
             yield Note(message=f"warning: {head}")
         engine.choose_precision([text for _, text in islice(texts.read(), SAMPLED_ROWS)])
@@ -259,6 +282,9 @@ def embed_events(
                     "long": long,
                     "precision": engine.precision,
                     **(engine.record() if isinstance(engine, SparseEngine) else {}),
+                    **({"prompt": engine.prompt} if engine.prompt else {}),
+                    **({"modules": engine.settings.digest} if engine.settings.digest else {}),
+                    **({"do_lower_case": True} if engine.settings.do_lower_case else {}),
                 },
                 compute=lambda rows: _blocks(engine, rows, texts.name),
                 load=partial(_load, kind, texts.name, {**options, "precision": engine.precision}),
@@ -281,6 +307,7 @@ def embed_events(
         model=model.name,
         layers=str(layers),
         pooling=engine.pooling,
+        prompt=engine.prompt,
         max_length=engine.max_length,
         cut=not_fitting if long == "cut" else 0,
         windowed=not_fitting if long == "windows" else 0,
@@ -290,6 +317,7 @@ def embed_events(
         already_done=already_done,
         kind=kind,
     )
+    result._settings, result._normalize = engine.settings, engine.normalize
     if blocks is not None and isinstance(engine, SparseEngine):
         result._sparse, result._tokens = vectors_of(blocks, engine.width), engine.columns
     elif blocks is not None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,15 +31,14 @@ from regard.errors import InputError, check_choice
 from regard.events import drain
 from regard.files.json_files import read_json
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts
-from regard.inference.embedding.modules import Module, check_keys, read_modules
+from regard.inference.embedding.module_folders import Module, check_keys, read_modules
+from regard.inference.embedding.sentence_transformers import MODEL_CONFIG, SPARSE, SentenceSettings, Task
 from regard.inference.masked_lm import MaskedLM
 from regard.text import TokenIds, Tokenizer
 
-SparseTask = Literal["document", "query"]
 POOLINGS = ("max", "sum")
 ACTIVATIONS = {"relu": 1, "log1p_relu": 2}  # how often log(1 + x) is applied to what is above zero
 HEAD_FLOATS = {"cpu": 1 << 24, "cuda": 1 << 28}  # logits in memory at once
-SETTINGS = "config_sentence_transformers.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,15 +94,14 @@ class SparseVectors:
 
 @dataclass(frozen=True)
 class SparseSettings:
-    """What a folder says of its sparse vectors. `static` is the folder of the weights of queries, `prompts` are what is
-    put before a query and before a document."""
+    """What a folder says of its sparse vectors. `static` is the folder of the weights of queries, `texts` how
+    texts are read."""
 
     pooling: str = "max"
     activation: str = "relu"
     max_active_dims: int | None = None
     static: Path | None = None
-    prompts: Mapping[str, str] | None = None
-    max_length: int | None = None
+    texts: SentenceSettings = field(default_factory=SentenceSettings)
 
 
 def read_sparse_settings(folder: Path) -> SparseSettings:
@@ -129,11 +127,11 @@ def read_sparse_settings(folder: Path) -> SparseSettings:
         pooling=pooling.settings.get("pooling_strategy", "max"),
         activation=pooling.settings.get("activation_function", "relu"),
         static=query,
-        max_length=transformer.max_length(),
+        texts=SentenceSettings(max_length=transformer.max_length()),
     )
     check_choice("pooling_strategy", found.pooling, POOLINGS)
     check_choice("activation_function", found.activation, tuple(ACTIVATIONS))
-    path = folder / SETTINGS
+    path = folder / MODEL_CONFIG
     return _with_model_settings(found, path, read_json(path)) if path.is_file() else found
 
 
@@ -161,23 +159,17 @@ def _with_model_settings(settings: SparseSettings, path: Path, document: Mapping
         raise InputError(f"{path}: max_active_dims is {limit!r}; expected a number of tokens, at least 1")
     if similarity not in (None, "dot"):
         raise InputError(f"{path}: similarity_fn_name is {similarity!r}; sparse vectors are compared by 'dot'")
-    if document.get("model_type", "SparseEncoder") != "SparseEncoder":
-        raise InputError(f"{path}: model_type is {document['model_type']!r}; expected 'SparseEncoder'")
-    return replace(settings, max_active_dims=limit, prompts=task_prompts(path, document))
-
-
-def task_prompts(path: Path, document: Mapping[str, Any]) -> dict[str, str]:
-    """What sentence-transformers puts before a query and before a document."""
+    if document.get("model_type", SPARSE) != SPARSE:
+        raise InputError(f"{path}: model_type is {document['model_type']!r}; expected {SPARSE!r}")
     prompts, default = document.get("prompts") or {}, document.get("default_prompt_name")
     if not isinstance(prompts, dict) or (default is not None and default not in prompts):
         raise InputError(f"{path}: default_prompt_name is {default!r}; expected a name of its prompts")
-    first = next((name for name in ("document", "passage", "corpus") if name in prompts), default)
-    names = {"query": "query" if "query" in prompts else default, "document": first}
-    return {task: prompts.get(name) or "" for task, name in names.items()}
+    prompts = {str(name): str(text or "") for name, text in prompts.items()}
+    return replace(settings, max_active_dims=limit, texts=replace(settings.texts, prompts=prompts))
 
 
 class SparseEngine(EmbeddingEngine):
-    """An embedding engine for sparse vectors: `encode` takes the place of `embed`.
+    """An embedding engine for sparse vectors: `encode` takes the position of `embed`.
 
     `task` says whether texts are queries or documents, which matters for prompts and for inference-free models.
     """
@@ -186,13 +178,16 @@ class SparseEngine(EmbeddingEngine):
         self,
         loaded: LoadedModel,
         *,
-        task: SparseTask = "document",
+        task: Task | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         max_active_dims: int | None = None,
         max_length: int | None = None,
         long: LongTexts = "cut",
         precision: str | None = None,
         settings: SparseSettings | None = None,
     ) -> None:
+        task = task or "document"
         check_choice("task", task, ("document", "query"))
         if long == "windows":
             raise InputError("windows are for dense vectors; sparse ones are of the text's beginning: use cut or error")
@@ -205,13 +200,13 @@ class SparseEngine(EmbeddingEngine):
             masked.tokenizer,
             pooling="max",
             max_length=max_length,
-            stated=settings.max_length,
+            settings=settings.texts,
+            prompt=settings.texts.find_prompt(prompt, prompt_name, task),
             long=long,
             device=next(loaded.model.parameters()).device,
             precision=precision,
         )
-        self.settings, self.task, self.pooling = settings, task, settings.pooling
-        self.prompt = (settings.prompts or {}).get(task, "")
+        self.sparse, self.task, self.pooling = settings, task, settings.pooling
         self.max_active_dims = settings.max_active_dims if max_active_dims is None else max_active_dims
         self.width = len(masked.head.bias)
         self.static = None if settings.static is None or task != "query" else StaticWeights.read(settings.static)
@@ -221,11 +216,11 @@ class SparseEngine(EmbeddingEngine):
                 f"{self.width:,} tokens"
             )
 
-    def for_task(self, task: SparseTask) -> SparseEngine:
+    def for_task(self, task: Task) -> SparseEngine:
         """The same model for queries or for documents."""
         loaded = LoadedModel("", self.model, self.tokenizer)
         options: Any = {"max_active_dims": self.max_active_dims, "max_length": self.max_length, "long": self.long}
-        return SparseEngine(loaded, task=task, settings=self.settings, precision=self.precision, **options)
+        return SparseEngine(loaded, task=task, settings=self.sparse, precision=self.precision, **options)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -239,12 +234,11 @@ class SparseEngine(EmbeddingEngine):
 
     def encode_steps(self, texts: Sequence[str]) -> Generator[int, None, SparseVectors]:
         """`encode` in steps, one per batch: yields the number of finished texts."""
-        texts = self._prepared(texts)
         if self.static is not None:
-            found = self.static.rows(texts, self.width)
+            found = self.static.rows([self.prompt + text for text in texts], self.width)
             return _largest(found, self.max_active_dims)
         self.choose_precision(texts)
-        places: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
+        positions: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
         parts: list[SparseVectors] = []
         finished = 0
         with self._settings(texts) as settings:
@@ -252,32 +246,29 @@ class SparseEngine(EmbeddingEngine):
                 check_cancelled()
                 with torch.inference_mode():
                     parts += self._rows(tokens)
-                places.append(indices)
+                positions.append(indices)
                 finished += len(indices)
                 yield finished
         order = np.empty(len(texts), dtype=np.int64)
-        order[np.concatenate(places)] = np.arange(len(texts))
+        order[np.concatenate(positions)] = np.arange(len(texts))
         return SparseVectors.join(parts, self.width).select(order)
 
     def encode_ids(self, tokens: TokenIds) -> SparseVectors:
         """One row per sequence of token ids, special tokens included, in order."""
-        places: list[NDArray[np.int64]] = []
+        positions: list[NDArray[np.int64]] = []
         parts: list[SparseVectors] = []
         with self._settings(()) as settings:
             for indices, part in packed_batches([tokens], settings.tokens):
                 with torch.inference_mode():
                     parts += self._rows(part)
-                places.append(indices)
-        return SparseVectors.join(parts, self.width).select(np.argsort(np.concatenate(places)))
-
-    def check_texts(self, texts: Sequence[str]) -> None:
-        super().check_texts(self._prepared(texts))
+                positions.append(indices)
+        return SparseVectors.join(parts, self.width).select(np.argsort(np.concatenate(positions)))
 
     def choose_precision(self, texts: Sequence[str]) -> None:
         """As for dense vectors, by the cosines of the sparse ones."""
         if self.precision != "auto":
             return
-        sample = self.tokenizer.encode_ids([text for text in texts if text.strip()][:8], max_length=self.max_length)
+        sample = self.tokenize([text for text in texts if text.strip()][:8])
 
         def vectors(precision: str) -> Tensor:
             self._network = inference_copy(self.model, precision)
@@ -288,18 +279,15 @@ class SparseEngine(EmbeddingEngine):
 
     def record(self) -> dict[str, object]:
         """What the vectors depend on besides the model and its files."""
-        return {"task": self.task, "max_active_dims": self.max_active_dims, "prompt": self.prompt}
+        return {"task": self.task, "max_active_dims": self.max_active_dims}
 
     def digest(self) -> str:
         """A hash of what the settings of the folder say, with the weights of queries."""
-        about = (self.settings.pooling, self.settings.activation, self.settings.prompts)
+        about = (self.sparse.pooling, self.sparse.activation, dict(self.sparse.texts.prompts))
         digest = hashlib.sha256(repr(about).encode())
-        if self.settings.static is not None:
-            digest.update(StaticWeights.read(self.settings.static).weights.tobytes())
+        if self.sparse.static is not None:
+            digest.update(StaticWeights.read(self.sparse.static).weights.tobytes())
         return digest.hexdigest()
-
-    def _prepared(self, texts: Sequence[str]) -> list[str]:
-        return [self.prompt + text for text in texts]
 
     def _rows(self, tokens: TokenIds) -> Iterator[SparseVectors]:
         """The rows of a packed batch. The logits of as many tokens as fit are computed at once."""
@@ -308,34 +296,34 @@ class SparseEngine(EmbeddingEngine):
         head: Any = self._network.mlm_head
         step = max(1, HEAD_FLOATS.get(self.device.type, 1 << 24) // self.width)
         ends = np.cumsum(tokens.lengths)
-        reduce = torch.amax if self.settings.pooling == "max" else torch.sum
+        reduce = torch.amax if self.sparse.pooling == "max" else torch.sum
         rest: Tensor | None = None  # of the text that the step before has not finished
         for start in range(0, int(ends[-1]), step):
             stop = min(start + step, int(ends[-1]))
             logits: Tensor = head(hidden[start:stop]).float()
-            if self.settings.pooling == "sum":
+            if self.sparse.pooling == "sum":
                 logits = self._activate(logits)
             first, last = np.searchsorted(ends, (start, stop - 1), side="right")
             cuts = [start, *ends[first:last].tolist(), stop]
             rows = torch.stack([reduce(logits[a - start : b - start], dim=0) for a, b in pairwise(cuts)])
             if rest is not None:
-                rows[0] = torch.maximum(rows[0], rest) if self.settings.pooling == "max" else rows[0] + rest
+                rows[0] = torch.maximum(rows[0], rest) if self.sparse.pooling == "max" else rows[0] + rest
             rest = None if stop == ends[last] else rows[-1]
             rows = rows if rest is None else rows[:-1]
-            if self.settings.pooling == "max":
+            if self.sparse.pooling == "max":
                 rows = self._activate(rows)  # which keeps the order, so that once per text suffices
             if len(rows):
                 yield _largest(self._sparse(rows), self.max_active_dims)
 
     def _activate(self, logits: Tensor) -> Tensor:
         found = logits.relu()
-        for _ in range(ACTIVATIONS[self.settings.activation]):
+        for _ in range(ACTIVATIONS[self.sparse.activation]):
             found = found.log1p()
         return found
 
     def _sparse(self, rows: Tensor) -> SparseVectors:
-        places = rows.nonzero(as_tuple=True)
-        owners, columns, values = (one.cpu().numpy() for one in (*places, rows[places]))
+        positions = rows.nonzero(as_tuple=True)
+        owners, columns, values = (one.cpu().numpy() for one in (*positions, rows[positions]))
         starts = np.searchsorted(owners, np.arange(len(rows) + 1))
         return SparseVectors(starts, columns.astype(np.int32), values, self.width)
 

@@ -21,7 +21,7 @@ from regard.inference.embedding.sparse import SparseEngine, SparseVectors
 
 SUFFIXES = (".jsonl", ".npz", ".parquet")
 CHARACTERS = 1 << 17  # of texts in memory at once: a model that is not trained for it gives every token a weight
-SHOWN = 24  # tokens of a text in the terminal
+MAX_TOKENS = 24  # tokens of a text in the terminal
 
 
 def sparse_block(engine: SparseEngine, texts: Sequence[str]) -> Iterator[int | Block]:
@@ -51,14 +51,14 @@ def vectors_of(blocks: Sequence[Block], width: int) -> SparseVectors:
 def by_weight(tokens: Sequence[str], indices: Column, values: Column) -> dict[str, float]:
     """The tokens of a text with their weights, the largest first."""
     order = np.lexsort((indices, -values))
-    return {tokens[indices[place]]: float(f"{values[place]:.7g}") for place in order}
+    return {tokens[indices[position]]: float(f"{values[position]:.7g}") for position in order}
 
 
 def weights_line(weights: Mapping[str, float]) -> str:
     """The tokens of a text on a line of the terminal."""
-    shown = [f"{token} {weight:.3f}" for token, weight in list(weights.items())[:SHOWN]]
-    more = [f"and {len(weights) - SHOWN:,} more"] if len(weights) > SHOWN else []
-    return ", ".join(shown + more) or "no tokens"
+    listed = [f"{token} {weight:.3f}" for token, weight in list(weights.items())[:MAX_TOKENS]]
+    more = [f"and {len(weights) - MAX_TOKENS:,} more"] if len(weights) > MAX_TOKENS else []
+    return ", ".join(listed + more) or "no tokens"
 
 
 @dataclass(frozen=True)

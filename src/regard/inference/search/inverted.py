@@ -80,8 +80,8 @@ def write_sparse(folder: Path, vectors: Path) -> None:
             done = 0
             with archive.open("data.npy") as file:
                 for terms, values in zip(columns(), _parts(file), strict=True):
-                    places = np.arange(done, done + len(terms))
-                    yield terms, np.searchsorted(bounds, places, side="right") - 1, values
+                    positions = np.arange(done, done + len(terms))
+                    yield terms, np.searchsorted(bounds, positions, side="right") - 1, values
                     done += len(terms)
 
         frequencies = sum((np.bincount(some, minlength=width) for some in columns()), np.zeros(width, dtype=np.int64))
@@ -166,8 +166,8 @@ class SparsePostings:
             return np.asarray(self._weights[number])[positions]
         rows, values = self.rows_with(term)
         found = np.zeros(len(positions), dtype=np.float32)
-        places, present = find_rows(rows, positions)
-        found[present] = values[places]
+        positions, present = find_rows(rows, positions)
+        found[present] = values[positions]
         return found
 
 
@@ -204,10 +204,10 @@ def contributions(query: SparseRow, parts: Sequence[SparsePostings], positions: 
 
 def find_rows(rows: NDArray[np.int32], wanted: Positions) -> tuple[Positions, Positions]:
     """Where rows in order have wanted ones, and which of the wanted ones they have."""
-    places = np.searchsorted(rows, wanted.astype(rows.dtype))  # or numpy would convert all rows
-    present = np.flatnonzero(places < len(rows))
-    present = present[rows[places[present]] == wanted[present]]
-    return places[present], present
+    positions = np.searchsorted(rows, wanted.astype(rows.dtype))  # or numpy would convert all rows
+    present = np.flatnonzero(positions < len(rows))
+    present = present[rows[positions[present]] == wanted[present]]
+    return positions[present], present
 
 
 def total_of(contributions: NDArray[np.float64]) -> NDArray[np.float64]:
