@@ -400,7 +400,8 @@ def _with_head(
 ) -> EncoderWithHead:
     """The encoder of a folder with the head of a task, whose weights are in the `rest` of the file."""
     pooled = can(encoder, "pooling")  # the pooler becomes part of the head
-    model = EncoderWithHead.from_encoder(encoder, task, vectors, mean_pooled=mean_pooled)
+    with next(encoder.parameters()).device:  # also meta, of outlines
+        model = EncoderWithHead.from_encoder(encoder, task, vectors, mean_pooled=mean_pooled)
     _, names = _transformers_names(model, task)
     state = _state(model)
     for ours, expected in list(state.items()):
