@@ -872,6 +872,7 @@ def predict(
     output: str | PathLike[str] | None = None,
     keep: Sequence[str] = [],
     threshold: float | None = None,
+    aggregation: Literal['none', 'simple', 'first', 'average', 'max'] | None = None,
     page: str | PathLike[str] | None = None,
     evidence: bool = False,
     precision: Literal['auto', 'fp32', 'bf16', 'int8'] | None = None,

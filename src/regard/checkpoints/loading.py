@@ -162,10 +162,11 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
         names, tensors = form.names(config), read_gguf_tensors(file)
         tensors = {name: names.convert(name, tensor) for name, tensor in tensors.items()}
     elif path.is_file():
-        config = parse_config(read_json(path), path)
+        document = read_json(path)
+        config = parse_config(document, path)
         adapter = read_record(folder)
         source = folder if adapter is None else adapter.base
-        names, tensors = names_of(config), dequantize(read_tensors(source), source)
+        names, tensors = names_of(config).of_class(document), dequantize(read_tensors(source), source)
         if adapter is not None:
             tensors = _adapted(names, config, tensors, adapter)
     else:
@@ -226,7 +227,7 @@ def write_model(
     config: Any = getattr(model, "config", None)
     if getattr(config, "family", None) not in family_names():
         raise InputError(f"{folder}: a {type(model).__name__} cannot be saved; expected a model of regard.models")
-    names, state = names_of(config), model.state_dict()
+    names, state = names_of(config).of_class(about or {}), model.state_dict()
     table = tensor_table(names, model)
     if lost := sorted(state.keys() - table.keys()):
         title = describe_family(config.family)

@@ -369,6 +369,11 @@ class Tokenizer:
             add_generation_prompt=add_generation_prompt,
         )
 
+    @cached_property
+    def marks_continuation(self) -> bool:
+        """Whether the vocabulary marks tokens that continue a word, as WordPiece does with ##."""
+        return bool(getattr(self._pipeline.model, "continuing_subword_prefix", None))
+
     @property
     def has_segments(self) -> bool:
         """Whether transformers passes the segments of this tokenizer to the model."""
