@@ -38,7 +38,7 @@ from regard.tasks.encoder_with_head import EncoderWithHead, choose_precision, co
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.inputs import MIN_LENGTH, InputBuilder, PublishedInputs, VectorSettings
 from regard.tasks.published import check_head, head_config, published_task
-from regard.tasks.registry import HEADS, get_task
+from regard.tasks.registry import get_task
 from regard.tasks.sequence_classification import SequenceScoring
 from regard.tasks.task import Prediction, Task, TaskInput
 from regard.text import Tokenizer
@@ -59,9 +59,9 @@ class FineTunedModel:
     Predictions use the `precision` of training, auto, bf16 or fp32, unless `inference_precision` is set. `text_columns`
     names the texts of an example in the training data, such as premise and hypothesis; empty if that is not known.
     `folder` is where the model was read from, `language` the one that its start model states, if any. `published` are
-    the keys of config.json that describe the head of a model that others trained, which has no task.json; its inputs
-    are those of transformers. Unpacks to the encoder and the tokenizer, as `regard.load` returns them for a pretrained
-    model.
+    the keys of config.json that describe the head of a model that others trained; its inputs are those of transformers.
+    `trained` says whether Regard trained the model, maybe on from a published one. Unpacks to the encoder and the
+    tokenizer, as `regard.load` returns them for a pretrained model.
     """
 
     task: Task[Any]
@@ -74,6 +74,7 @@ class FineTunedModel:
     inference_precision: InferencePrecision | None = None
     language: str = ""
     published: Mapping[str, Any] | None = None
+    trained: bool = True
     _chosen_precision: list[PrecisionChoice] = field(default_factory=list, init=False, repr=False)
     report: Any = None  # of the training, if this process trained it with `regard.fit`
 
@@ -262,7 +263,7 @@ def calibrate(
 def describe_compute(model: FineTunedModel, device: torch.device) -> str:
     """A sentence with the device and the data type of predictions."""
     chosen = model.computing_precision(device)
-    stated = model.inference_precision or model.published is not None
+    stated = model.inference_precision or not model.trained
     reason = "" if stated else f", as run.precision was {model.precision} in training"
     return f"computing on {device} in {PRECISION_NAMES[chosen]}{reason}"
 
@@ -312,12 +313,11 @@ def fine_tuned_files(fine_tuned: FineTunedModel) -> tuple[dict[str, bytes], dict
         document["vectors"] = asdict(model.vectors)
     if fine_tuned.published is not None:
         document["published"] = dict(fine_tuned.published)
-    is_own = type(task) in HEADS.values() and fine_tuned.published is not None  # config.json says all of the task
-    files = {} if is_own else {TASK_FILE: json_bytes(document)}
+    files = {TASK_FILE: json_bytes(document)} if fine_tuned.trained else {}  # config.json of others says all
     if isinstance(model, ImageClassifier):
         return files, _classes(task.labels)
     assert fine_tuned.tokenizer is not None
-    if is_own:
+    if not fine_tuned.trained:
         kept = {} if fine_tuned.folder is None else cross_encoder_files(fine_tuned.folder)
         return {**fine_tuned.tokenizer.files(), **kept}, dict(fine_tuned.published or {})
     architecture, _ = _transformers_names(model, task)
@@ -404,7 +404,7 @@ def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
         if not output_heads_of(encoder):
             raise InputError(f"{folder}: the weights lack the classifier that config.json names; copy the folder again")
         return FineTunedModel(
-            task, ImageClassifier(encoder).to(device).eval(), None, 0, folder=folder, published=published
+            task, ImageClassifier(encoder).to(device).eval(), None, 0, folder=folder, published=published, trained=False
         )
     if not can(encoder, "encoder-decoder"):
         _check_text_model(encoder, folder)
@@ -414,7 +414,9 @@ def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
     positions = getattr(encoder.config, "max_position_embeddings", MAX_LENGTH)
     length = min(tokenizer.max_length or positions, settings.max_length or positions, positions)
     language = stated_language(folder)
-    return FineTunedModel(task, model, tokenizer, length, folder=folder, language=language, published=published)
+    return FineTunedModel(
+        task, model, tokenizer, length, folder=folder, language=language, published=published, trained=False
+    )
 
 
 def _is_mean_pooled(encoder: Any, task: Task[Any], published: Mapping[str, Any]) -> bool:

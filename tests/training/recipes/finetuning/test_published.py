@@ -85,6 +85,14 @@ def test_inputs_stay_those_of_the_published_decoder(tmp_path: Path) -> None:
     assert trained.predict(texts).predictions == start.predict(texts).predictions
 
 
+def test_a_trained_reader_keeps_its_threshold(tmp_path: Path) -> None:
+    publish("bert", "QuestionAnswering", tmp_path / "start", labels=2)
+    factory = PublishedModelFactory(QuestionAnswering(0.5), regard.load(tmp_path / "start"), length=20)
+    factory.fine_tuned_model(factory.new_model(0)).save(tmp_path / "trained")
+    trained = regard.load(tmp_path / "trained")
+    assert (trained.task.threshold, trained.length) == (0.5, 20)
+
+
 def test_a_published_teacher_is_refused(files: Path, tmp_path: Path) -> None:
     publish("bert", "SequenceClassification", tmp_path / "start", labels=["neg", "pos"])
     train = str(files / "train.tsv")
