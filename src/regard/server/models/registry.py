@@ -38,7 +38,7 @@ NEEDS = {
 # Capabilities without which a model that was not started yet is not started to see whether it has the operation.
 LIKELY: dict[str, set[str]] = {
     "embed": {"text-encoder", "causal-lm", "sentence-embedding"},
-    "embed_sparse": {"masked-lm"},
+    "embed_sparse": {"sentence-embedding", "masked-lm"},
     "rerank": {"fine-tuned"},
     "predict": {"fine-tuned"},
     "generate": {"text-generation"},
