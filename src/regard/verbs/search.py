@@ -80,7 +80,9 @@ class SearchRequest(IndexedTextsRequest):
         None, help="A prompt of the model's folder by name, such as query.", metavar="NAME"
     )
     rerank: ModelName | None = option(
-        None, help="Folder that `regard train pair` wrote: its model scores the best texts again.", metavar="DIR"
+        None,
+        help="A reranker: a published one, or a folder of `regard train pair`. It scores the best texts again.",
+        metavar="MODEL",
     )
     rerank_top: int = option(50, help="Number of texts to score again.", metavar="N", ge=1, le=10_000)
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.reading import CountedModel
-from regard.data.examples import TextExample
 from regard.errors import InputError, RegardError, check_choice
 from regard.events import Event, drain
 from regard.files.disk import replace_folder
@@ -25,6 +24,7 @@ from regard.inference.bulk.shards import weights_digest
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.inference.embedding.sentence_transformers import SentenceSettings
 from regard.inference.embedding.sparse import SparseEngine
+from regard.inference.reranking import Reranker
 from regard.inference.search.bm25 import find_words, fuse_ranks, search_bm25, words_of
 from regard.inference.search.documents import IndexedText
 from regard.inference.search.exact import Positions, Ranking, Vectors
@@ -45,7 +45,7 @@ from regard.inference.search.index_folder import (
 )
 from regard.inference.search.inverted import SparseRow, search_sparse
 from regard.inference.search.results import Hit, QueryResult, SearchResult, check_queries
-from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned, predict_stream
+from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned
 
 if TYPE_CHECKING:
     from regard.inference.search.clusters import ClusterResult
@@ -205,9 +205,9 @@ class Index:
 
         `method`: "dense" compares vectors, "bm25" counts the words in common, "splade" compares sparse vectors, if the
         index has them; "hybrid" combines the ranks of all that there are.
-        `approximate` uses the approximate index where there is one. `rerank` is a model for pairs of texts, or its
-        folder: it scores the best `rerank_top` again. `prompt`, or the model's prompt with the name `prompt_name`, is
-        put before queries instead of the prompt for queries that the index has stored.
+        `approximate` uses the approximate index where there is one. `rerank` is a model that scores pairs of texts
+        (see `Reranker`), or its name: it scores the best `rerank_top` again. `prompt`, or the model's prompt with the
+        name `prompt_name`, is put before queries instead of the prompt for queries that the index has stored.
         """
         self.use_prompt(prompt, prompt_name, method)
         reranker = None if rerank is None else "the given model"
@@ -251,8 +251,7 @@ class Index:
         check_choice("method", method, get_args(Method))
         if top < 1:
             raise InputError(f"top is {top}; expected a number of texts, at least 1")
-        if rerank is not None:
-            check_reranker(rerank)
+        reranker = None if rerank is None else Reranker(rerank)
         if approximate:
             self._check_approximate()
         if method == "splade" and self.manifest.sparse is None:
@@ -271,7 +270,7 @@ class Index:
                 rankings = self._rank(batch, wanted, method, approximate)
             except IndexError:  # a file names rows that do not exist
                 raise RegardError(f"{self.name} is damaged; restore it from a copy, or build the index again") from None
-            yield from (self._result(*pair, top, rerank) for pair in zip(batch, rankings, strict=True))
+            yield from (self._result(*pair, top, reranker) for pair in zip(batch, rankings, strict=True))
 
     def _check_approximate(self) -> None:
         from regard.inference.search.approximate import MIN_ROWS
@@ -321,13 +320,13 @@ class Index:
             return parts[0]
         return [Ranking.merge(of_query, top) for of_query in zip(*parts, strict=True)]
 
-    def _result(self, query: str, ranking: Ranking, top: int, rerank: FineTunedModel | None) -> QueryResult:
+    def _result(self, query: str, ranking: Ranking, top: int, reranker: Reranker | None) -> QueryResult:
         found = [self.document(int(position)) for position in ranking.positions]
         scores = ranking.scores.tolist()
-        if rerank is not None:
-            scores = rerank_scores(rerank, query, [one.text for one in found])
-            order = sorted(range(len(found)), key=lambda place: -scores[place])
-            found, scores = [found[place] for place in order], [scores[place] for place in order]
+        if reranker is not None:
+            relevance = drain(reranker.steps(query, [one.text for one in found]))
+            order = sorted(range(len(found)), key=lambda position: -relevance[position].logit)
+            found, scores = [found[position] for position in order], [relevance[position].score for position in order]
         words = set(words_of(query))
         hits = [
             Hit(
@@ -477,33 +476,3 @@ def sparse_engine_of(record: SparseRecord, loaded: LoadedModel, name: str) -> Sp
 def open_index(folder: str | os.PathLike[str]) -> Index:
     """Open an index that `regard index` or `regard.index` wrote, in constant time."""
     return Index(Path(os.path.expanduser(folder)))
-
-
-def check_reranker(model: FineTunedModel) -> None:
-    """InputError unless the model scores a pair of texts with one number."""
-    task = model.task
-    if task.name == "regress" or (task.name == "pair" and _positive_label(model) is not None):
-        return
-    classes = f" with {len(task.labels)} classes" if task.name == "pair" else ""
-    raise InputError(
-        f"a model for {task.name}{classes} cannot rerank; expected one that `regard train pair` trained with two "
-        "classes, or `regard train regress`"
-    )
-
-
-def rerank_scores(model: FineTunedModel, query: str, texts: Sequence[str]) -> list[float]:
-    """A score for each text: the probability of the positive class, or the value that a regression predicts."""
-    examples = [TextExample(query, text) for text in texts]
-    device = next(model.model.parameters()).device
-    label = _positive_label(model)
-    return [
-        float(one["value"] if label is None else one["probabilities"][label])
-        for one in predict_stream(model, examples, device=device)
-    ]
-
-
-def _positive_label(model: FineTunedModel) -> str | None:
-    """The class that says that a text fits: that of F1, or the last of two."""
-    if model.task.name != "pair" or len(model.task.labels) != 2:
-        return None
-    return getattr(model.task, "positive_label", None) or str(model.task.labels[-1])

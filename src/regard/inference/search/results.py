@@ -40,7 +40,7 @@ class QueryResult(BaseModel):
 
     def to_text(self) -> str:
         lines = [
-            f"{hit.score:8.4f}  {escape_controls(str(hit.id)):>6}  {one_line(hit.text)}{_columns(hit.columns)}"
+            f"{hit.score:8.4f}  {escape_controls(str(hit.id)):>6}  {one_line(hit.text)}{kept_columns(hit.columns)}"
             for hit in self.hits
         ]
         return "\n".join([one_line(self.query), *(lines or ["  nothing found"])])
@@ -108,7 +108,7 @@ def one_line(text: str, length: int = MAX_LINE) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def _columns(columns: dict[str, Any]) -> str:
+def kept_columns(columns: dict[str, Any]) -> str:
     return "".join(f"  {escape_controls(name)}={one_line(str(value), 40)}" for name, value in columns.items())
 
 
