@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,39 @@ def test_published_classifiers(family: str, tmp_path: Path) -> None:
     assert described.refused == [] and described.labels == ["low", "middle", "high"]
     assert described.task == "classify" and "predict" in described.suits
     assert described.num_parameters == sum(one.numel() for one in load_model(tmp_path).model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("labels", "suits", "not_suits"),
+    [
+        (["entailment", "neutral", "contradiction"], {"classify", "predict"}, {"rerank"}),
+        (["LABEL_0"], {"rerank", "predict"}, {"classify"}),
+        (["a", "b"], {"predict"}, {"rerank", "classify"}),
+    ],
+)
+def test_which_pair_models_rerank_and_classify(
+    labels: list[str], suits: set[str], not_suits: set[str], tmp_path: Path
+) -> None:
+    publish("bert", "SequenceClassification", tmp_path, labels=labels)
+    described = describe_model(str(tmp_path))
+    assert suits <= set(described.suits) and not not_suits & set(described.suits)
+
+
+def test_a_sparse_encoder(tmp_path: Path) -> None:
+    publish("bert", "MaskedLM", tmp_path)
+    kinds = ("models.Transformer", "models.SpladePooling")
+    modules = [{"path": f"{number}_Pool" * number, "type": kind} for number, kind in enumerate(kinds)]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps({"model_type": "SparseEncoder"}))
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"transformer_task": "fill-mask"}))
+    (tmp_path / "1_Pool").mkdir()
+    (tmp_path / "1_Pool" / "config.json").write_text(json.dumps({"pooling_strategy": "max"}))
+    described = describe_model(str(tmp_path))
+    assert described.refused == [] and described.pooling == "max"
+    assert {"embed", "search"} <= set(described.suits) and not {"map", "classify"} & set(described.suits)
+    (tmp_path / "1_Pool" / "config.json").write_text(json.dumps({"pooling_strategy": "least"}))
+    described = describe_model(str(tmp_path))
+    assert len(described.refused) == 1 and "least" in described.refused[0] and "embed" not in described.suits
 
 
 def test_a_head_that_lacks_a_tensor(tmp_path: Path) -> None:
