@@ -18,7 +18,7 @@ __all__ = ["DECODERS", "ENCODERS", "LONG", "SENTENCES", "publish"]
 
 SENTENCES = ["The film is good.", "a bad day, or was it?", "é ü 日本", "x"]
 LONG = "a long text of many words " * 30
-ENCODERS = ("bert", "distilbert", "roberta", *FAMILIES)
+ENCODERS = ("bert", "distilbert", "roberta", "nomic-bert", "gte", "eurobert", *FAMILIES)
 DECODERS = ("gpt2", "gpt-neo", "gptj", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3-text")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -52,9 +52,9 @@ def tokenizer_of(family: str, folder: Path) -> Any:
     """The tokenizer of transformers for a family."""
     if family in DECODERS:
         return _decoder_tokenizer(begin=family != "gpt2")
-    if family in ("bert", "distilbert"):
+    if family in ("bert", "distilbert", "nomic-bert", "gte", "eurobert"):
         vocabulary = {token: number for number, token in enumerate(_wordpieces())}
-        kind = transformers.BertTokenizer if family == "bert" else transformers.DistilBertTokenizer
+        kind = transformers.DistilBertTokenizer if family == "distilbert" else transformers.BertTokenizer
         return kind(vocab=vocabulary)
     if family in ("roberta", "bart"):
         vocabulary = _bytes(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])

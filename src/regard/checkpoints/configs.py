@@ -41,7 +41,15 @@ SCALARS = {
     bool: core_schema.bool_schema(),
     str: core_schema.str_schema(),
 }
-MAY_BE_ZERO = ("position_offset", "type_vocab_size", "embedding_size", "num_characters")
+MAY_BE_ZERO = (
+    "global_layers",
+    "no_rope_layers",
+    "mlp_only_layers",
+    "position_offset",
+    "type_vocab_size",
+    "embedding_size",
+    "num_characters",
+)
 # The prefix of model_type for families that transformers does not have; their keys are Regard's field names.
 NATIVE = "regard-"
 
@@ -273,7 +281,7 @@ def _check(config: Any, path: Path, theirs: Mapping[str, str]) -> None:
     for name, value in values.items():
         key = theirs.get(name, name)
         low = 0 if name.endswith("_token_id") or name in MAY_BE_ZERO else 1
-        high = 1000 if name.endswith("_layers") else 10_000_000
+        high = 1000 if name.endswith(("_layers", "num_experts")) else 10_000_000
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int) and not isinstance(number, bool) and not low <= number <= high:
                 raise InputError(f"{path}: {key} is {number}; it must be between {low} and {high}")
