@@ -38,6 +38,14 @@ VALID: dict[str, dict[str, Any]] = {
         "logprobs": 1,
         "n": 1,
     },
+    "/v1/chat/completions": {
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": TEXT}],
+        "model": "",
+        "max_tokens": 2,
+        "temperature": 0,
+        "logprobs": True,
+        "top_logprobs": 1,
+    },
     "/v1/fill": {"text": "a good _", "model": ""},
     "/v1/look": {"text": TEXT, "model": ""},
 }

@@ -64,6 +64,8 @@ from regard.training.recipes.finetuning.report import FineTuningReport
 from regard.training.recipes.pretraining.corpus import CorpusResult
 from regard.training.recipes.pretraining.recipe import PretrainingResult
 from regard.training.recipes.translation.recipe import TranslationReport
+from regard.verbs.cache import CacheResult
+from regard.verbs.download import DownloadResult
 from regard.verbs.models import ModelList
 
 _Model = str | PathLike[str] | LoadedModel | FineTunedModel | tuple[nn.Module, Any]
@@ -107,9 +109,11 @@ def embed(
     output: str | PathLike[str] | None = None,
     model: _Model = 'regard-embed',
     layers: str = '-1',
-    pooling: Literal['cls', 'mean', 'max', 'none'] | None = None,
+    pooling: Literal['cls', 'mean', 'max', 'mean_sqrt_len_tokens', 'weightedmean', 'lasttoken', 'none'] | None = None,
     normalize: bool | None = None,
     max_length: int | None = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
     long: Literal['cut', 'error', 'windows'] = 'cut',
     precision: Literal['auto', 'fp32', 'bf16', 'int8'] | None = None,
     shard_size: int = 4096,
@@ -136,6 +140,8 @@ def search(
     top: int = 10,
     method: Literal['dense', 'bm25', 'hybrid'] = 'dense',
     approximate: bool = False,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
     rerank: _Model | None = None,
     rerank_top: int = 50,
     device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
@@ -668,10 +674,28 @@ def sentence_map(
     """Map sentences: the first two principal components of their vectors, and the nearest neighbors of each by cosine."""
 
 def list_models(
+    name: str | None = None,
     *,
     on_event: Callable[[Event], object] | None = None,
 ) -> ModelList:
-    """List the model families and known checkpoints, with their sizes."""
+    """List the model families and known checkpoints, with their sizes; or describe a model before it is loaded."""
+
+def download(
+    name: str,
+    *,
+    revision: str = 'main',
+    output: str | PathLike[str] | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> DownloadResult:
+    """Download a model of the Hugging Face hub: only the files that Regard reads."""
+
+def cache(
+    *,
+    clear: str | None = None,
+    yes: bool = False,
+    on_event: Callable[[Event], object] | None = None,
+) -> CacheResult:
+    """Show the models in the local cache of the Hugging Face hub, or remove some."""
 
 def corpus_build(
     source: Sequence[str],
@@ -844,6 +868,7 @@ def predict(
     output: str | PathLike[str] | None = None,
     keep: Sequence[str] = [],
     threshold: float | None = None,
+    aggregation: Literal['none', 'simple', 'first', 'average', 'max'] | None = None,
     page: str | PathLike[str] | None = None,
     evidence: bool = False,
     precision: Literal['auto', 'fp32', 'bf16', 'int8'] | None = None,
@@ -859,7 +884,7 @@ def export(
     *,
     output: str | PathLike[str],
     format: Literal['onnx', 'sentence-transformers'] = 'onnx',
-    pooling: Literal['cls', 'mean', 'max'] | None = None,
+    pooling: Literal['cls', 'mean', 'max', 'mean_sqrt_len_tokens', 'weightedmean', 'lasttoken'] | None = None,
     normalize: bool | None = None,
     max_length: int | None = None,
     device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',

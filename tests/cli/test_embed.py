@@ -113,6 +113,7 @@ def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, tmp
         "model": str(tiny_bert_folder),
         "layers": "-2",
         "pooling": "cls",
+        "prompt": "",
         "cut": 1,
         "windowed": 0,
         "missing": 1,

@@ -208,11 +208,11 @@ def test_models_are_called_by_folder_or_by_the_given_name(tmp_path: Path) -> Non
 def test_a_folder_whose_settings_are_not_followed_is_not_served(tiny_bert_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "prompts"
     shutil.copytree(tiny_bert_folder, folder)
-    settings = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    settings = {"similarity_fn_name": "jaccard"}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
 
     async def run() -> None:
-        with pytest.raises(RegardError, match=r"cannot be served: .*default_prompt_name is 'query'"):
+        with pytest.raises(RegardError, match=r"cannot be served: .*similarity_fn_name is 'jaccard'"):
             await ModelProcess("prompts", setup("prompts", str(folder))).start()
 
     run_coroutine(run())

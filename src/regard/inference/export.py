@@ -31,7 +31,7 @@ from regard.events import Event, Note
 from regard.files.disk import finish_save, replace_folder
 from regard.files.durable_folder import FolderRecord, refuse_foreign_content
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
-from regard.inference.embedding.sentence_transformers import read_sentence_settings, sentence_files
+from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings, sentence_files
 from regard.models.family import can, describe_model, families, get_family
 from regard.nn.masks import Padded
 from regard.nn.pooling import pool_padded
@@ -102,7 +102,8 @@ def export(
         elif isinstance(ours.fine_tuned, FineTunedModel):
             outputs, difference = _write_task(ours.fine_tuned, staging)
         else:
-            stated = None if ours.folder is None else read_sentence_settings(ours.folder).pooling
+            chosen = pooling is not None
+            stated = None if ours.folder is None or chosen else read_sentence_settings(ours.folder).pooling
             pooled = any(value is not None for value in (*options.values(), stated))
             outputs, difference = _write_encoder(load_engine(ours, **options), staging, pooled=pooled)
         if not difference <= TOLERANCE[format]:  # also for NaN
@@ -210,7 +211,11 @@ def _write_sentence_transformers(engine: EmbeddingEngine, folder: Path) -> tuple
 def _sentence_files(engine: EmbeddingEngine) -> dict[str, bytes]:
     assert engine.max_length is not None  # a text encoder has position embeddings
     return sentence_files(
-        hidden_size=engine.width, max_length=engine.max_length, normalize=engine.normalize, pooling=engine.pooling
+        hidden_size=engine.pooled_width // len(engine.pooling.split("+")),
+        max_length=engine.max_length,
+        normalize=engine.normalize,
+        pooling=engine.pooling,
+        settings=engine.settings,
     )
 
 
@@ -243,9 +248,13 @@ class TraceableModel:
 class PaddedEncoder(nn.Module):
     """The last hidden states (B, T, W) and, with a pooling, the sentence embeddings (B, W)."""
 
-    def __init__(self, encoder: nn.Module, *, pooling: str | None, normalize: bool) -> None:
+    def __init__(
+        self, encoder: nn.Module, *, pooling: str | None, normalize: bool, settings: SentenceSettings | None = None
+    ) -> None:
         super().__init__()
+        settings = settings or SentenceSettings()
         self.encoder, self.pooling, self.normalize = encoder, pooling, normalize
+        self.modules_after, self.truncate_dim = nn.Sequential(*settings.modules), settings.truncate_dim
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
@@ -254,7 +263,7 @@ class PaddedEncoder(nn.Module):
         hidden: Tensor = self.encoder(input_ids, Padded(mask), token_type_ids)
         if self.pooling is None:
             return (hidden,)
-        pooled = pool_padded(hidden, mask[..., None], self.pooling)
+        pooled = self.modules_after(pool_padded(hidden, mask[..., None], self.pooling))[:, : self.truncate_dim]
         return hidden, F.normalize(pooled, dim=-1) if self.normalize else pooled
 
 
@@ -278,6 +287,8 @@ class PaddedTask(nn.Module):
         if self.model.vectors is not None:
             pooled = pool_padded(hidden, mask[..., None], self.model.vectors.pooling)
             return self.arrange(self.model.head(pooled[:, None])[:, None], input_ids)
+        if self.model.mean_pooled:
+            return self.arrange(self.model.head(pool_padded(hidden, mask[..., None], "mean")[:, None]), input_ids)
         return self.arrange(self.model.head(hidden[:, :1] if self.task.pooled else hidden), input_ids)
 
     def arrange(self, logits: Tensor, input_ids: Tensor) -> tuple[Tensor, ...]:
@@ -298,9 +309,13 @@ def traceable_encoder(engine: EmbeddingEngine, *, pooled: bool) -> TraceableMode
     hidden = [torch.from_numpy(one.vectors) for one in tokens.embed_tokens(texts)]
     outputs = {"last_hidden_state": pad_sequence(hidden, batch_first=True, padding_value=torch.nan)}
     if pooled:
+        engine.use_prompt("")  # who runs the network puts it before the texts
         outputs["sentence_embedding"] = torch.from_numpy(engine.embed(texts))
     network = PaddedEncoder(
-        engine.model, pooling=engine.pooling if pooled else None, normalize=engine.normalize and pooled
+        engine.model,
+        pooling=engine.pooling if pooled else None,
+        normalize=engine.normalize and pooled,
+        settings=engine.settings if pooled else None,
     )
     return TraceableModel(network, pad_inputs(engine.model, sequences), outputs, ("batch_size", "sequence_length"))
 

@@ -12,7 +12,10 @@ from regard.models.family import Checkpoint
 
 @dataclass(frozen=True)
 class SmolLM3Config(llama.LlamaConfig):
-    """SmolLM3 3B by default. `no_rope_layers` has a 0 for each layer without positions, a 1 for the others."""
+    """SmolLM3 3B by default. `no_rope_layers` has a 0 for each layer without positions, a 1 for the others.
+
+    None: every fourth layer has none.
+    """
 
     family: str = "smollm3"
     vocab_size: int = 128256
@@ -23,10 +26,11 @@ class SmolLM3Config(llama.LlamaConfig):
     max_position_embeddings: int = 32768
     tie_word_embeddings: bool = True
     rope_theta: float = 2000000.0
-    no_rope_layers: tuple[int, ...] = (1, 1, 1, 0) * 9
+    no_rope_layers: tuple[int, ...] | None = None
 
     def blocks(self) -> list[Any]:
-        blocks, kinds = super().blocks(), self.no_rope_layers
+        blocks = super().blocks()
+        kinds = self.no_rope_layers or tuple(int(number % 4 != 3) for number in range(len(blocks)))
         if len(kinds) != len(blocks) or not set(kinds) <= {0, 1}:
             raise InputError(f"no_rope_layers is {str(kinds)[:60]}; expected 0 or 1 for each of {len(blocks)} layers")
         for block, has_positions in zip(blocks, kinds, strict=True):

@@ -239,7 +239,7 @@ class TransformerLayer(Layer):
     """What the layers built from a `LayerConfig` have in common: self-attention and a feed-forward network."""
 
     attention: Attention
-    ffn: nn.Module
+    ffn: FeedForward
     has_cross_attention: bool = False
 
     def __init__(self, layer: LayerConfig) -> None:
@@ -285,7 +285,8 @@ class Block(TransformerLayer):
         self.attention, self.attention_residual = layer.new_attention(positions=positions), Residual(layer)
         if layer.cross:
             self.cross, self.cross_residual = layer.new_attention(cross=True), Residual(layer)
-        self.ffn, self.ffn_residual = ffn or FeedForward(layer), Residual(layer)
+        self.ffn: Any = ffn or FeedForward(layer)
+        self.ffn_residual = Residual(layer)
         self.has_cross_attention = layer.cross
 
     def forward(self, x: Tensor, context: Context | Layout) -> Tensor:

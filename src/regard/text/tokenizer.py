@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import tokenizers
@@ -180,6 +180,21 @@ class Tokenizer:
         counting = copy.copy(self)
         counting._reading = reading
         return counting
+
+    def lowercased(self) -> Tokenizer:
+        """A tokenizer that turns texts into lower case first; this one if one of its normalizers is that alone."""
+        before = self._pipeline.normalizer
+        parts: list[Any] = [] if before is None else [before]
+        if isinstance(before, normalizers.Sequence):
+            parts = [before[index] for index in range(len(before))]
+        if any(isinstance(part, normalizers.Lowercase) for part in parts):
+            return self
+        lowercased = copy.copy(self)
+        for name in ("_word_cache", "vocabulary", "size"):
+            lowercased.__dict__.pop(name, None)
+        lowercased._pipeline = tokenizers.Tokenizer.from_str(self._pipeline.to_str())
+        lowercased._pipeline.normalizer = normalizers.Sequence([normalizers.Lowercase(), *parts])
+        return lowercased
 
     def encode(
         self, text: str, pair: str | None = None, *, add_special_tokens: bool = True, max_length: int | None = None
@@ -354,6 +369,11 @@ class Tokenizer:
             add_generation_prompt=add_generation_prompt,
         )
 
+    @cached_property
+    def marks_continuation(self) -> bool:
+        """Whether the vocabulary marks tokens that continue a word, as WordPiece does with ##."""
+        return bool(getattr(self._pipeline.model, "continuing_subword_prefix", None))
+
     @property
     def has_segments(self) -> bool:
         """Whether transformers passes the segments of this tokenizer to the model."""
@@ -482,14 +502,20 @@ def readable_token(token: str) -> str:
 
     Tokens that are not byte-level are returned unchanged.
     """
-    characters = _bytes()
-    if match := NUMBERED.fullmatch(token):
-        data = bytes.fromhex(match[1])
-    elif all(character in characters for character in token):
-        data = bytes(characters[character] for character in token)
-    else:
+    data = readable_bytes(token)
+    if data is None:
         return token
     return LONE.sub(lambda byte: f"\\x{ord(byte[0]) - 0xDC00:02X}", data.decode("utf-8", "surrogateescape"))
+
+
+def readable_bytes(token: str) -> bytes | None:
+    """The bytes that a vocabulary token stands for; None if it is not byte-level."""
+    characters = _bytes()
+    if match := NUMBERED.fullmatch(token):
+        return bytes.fromhex(match[1])
+    if all(character in characters for character in token):
+        return bytes(characters[character] for character in token)
+    return None
 
 
 @cache

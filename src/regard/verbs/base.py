@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=BaseModel)
 Device = Literal["auto", "cpu", "cuda", "mps", "xpu"]  # accelerators of torch
 Precision = Literal["auto", "fp32", "bf16", "int8"]
+PoolingName = Literal["cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 DecodingPrecision = Literal["fp32", "int8"]
 # Headings of help pages; options without one are listed under "Options", before the others.
 TABLE_GROUP = "Input table"

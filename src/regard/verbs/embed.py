@@ -13,6 +13,7 @@ from regard.verbs.base import (
     RUN_GROUP,
     ModelName,
     Models,
+    PoolingName,
     Precision,
     Texts,
     argument,
@@ -46,7 +47,7 @@ class EmbedRequest(BulkRequest):
     )
     model: ModelName = model_option(DEFAULT_EMBEDDING_MODEL)
     layers: str = layers_option()
-    pooling: Literal["cls", "mean", "max", "none"] | None = option(
+    pooling: Literal[PoolingName, "none"] | None = option(
         None, "-p", help="none gives a vector per token. Default: what the model's folder states, or mean."
     )
     normalize: bool | None = option(
@@ -56,6 +57,12 @@ class EmbedRequest(BulkRequest):
     )
     max_length: int | None = option(
         None, help="Maximum number of tokens per text. Default: what the model's files state.", metavar="N", ge=1
+    )
+    prompt: str | None = option(
+        None, help="What to put before every text. Default: the default prompt of the model's folder.", metavar="TEXT"
+    )
+    prompt_name: str | None = option(
+        None, help="A prompt of the model's folder by name, such as query.", metavar="NAME"
     )
     long: Literal["cut", "error", "windows"] = option("cut", help="What to do with texts that are too long.")
     precision: Precision | None = precision_option()
@@ -88,7 +95,10 @@ def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, Embed
     from regard.inference.embedding.bulk import embed_events
 
     options = request.model_dump(
-        include={"layers", "pooling", "normalize", "max_length", "long", "precision", "shard_size", "restart", "force"}
+        include={
+            *("layers", "pooling", "normalize", "max_length", "prompt", "prompt_name", "long"),
+            *("precision", "shard_size", "restart", "force"),
+        }
     )
     cluster = cluster_of(request, output=request.output)
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event
-from regard.verbs.base import ModelName, Models, Request, argument, option, verb
+from regard.verbs.base import ModelName, Models, PoolingName, Request, argument, option, verb
 
 if TYPE_CHECKING:
     from regard.inference.export import ExportResult
@@ -19,7 +19,7 @@ class ExportRequest(Request):
     output: Path = option(
         ..., "-o", help="Folder to write: a new one, or one with an earlier export.", metavar="DIR", writes=True
     )
-    pooling: Literal["cls", "mean", "max"] | None = option(
+    pooling: PoolingName | None = option(
         None, "-p", help="How token vectors become one. Default: what the model's folder states, or mean."
     )
     normalize: bool | None = option(

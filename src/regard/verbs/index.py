@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from regard.errors import InputError
 from regard.events import Event, Note
 from regard.known import DEFAULT_EMBEDDING_MODEL
-from regard.verbs.base import ModelName, Models, Texts, argument, option, verb
+from regard.verbs.base import ModelName, Models, PoolingName, Texts, argument, option, verb
 from regard.verbs.tables import RowsRequest, table_options
 
 if TYPE_CHECKING:
@@ -34,11 +34,19 @@ class IndexRequest(RowsRequest):
     id: str | None = option(None, help="Column of ids, which must differ. Default: the row's number.", metavar="COLUMN")
     append: bool = option(False, help="Add the texts to the index in DIR.")
     approximate: bool = option(False, help="Also write an approximate index; needs the extra search.")
-    pooling: Literal["cls", "mean", "max"] | None = option(
+    pooling: PoolingName | None = option(
         None, "-p", help="How token vectors become one. Default: what the model's folder states, or mean."
     )
     max_length: int | None = option(
         None, help="Maximum number of tokens per text. Default: what the model's files state.", metavar="N", ge=1
+    )
+    prompt: str | None = option(
+        None,
+        help="What to put before every text. Default: the prompt for documents of the model's folder.",
+        metavar="TEXT",
+    )
+    prompt_name: str | None = option(
+        None, help="A prompt of the model's folder by name, such as document.", metavar="NAME"
     )
     long: Literal["cut", "error", "windows"] = option("cut", help="What to do with texts that are too long.")
     restart: bool = option(False, help="Discard what an interrupted run has finished.")
@@ -49,7 +57,8 @@ def index(request: IndexRequest, models: Models) -> Generator[Event, None, Index
     """Embed texts and write an index of them: a folder that `regard search`, `duplicates` and `cluster` read.
 
     Rows without a text are not indexed and counted; the numbers of the others stay those of the file. After a crash or
-    Ctrl-C the same command continues. An index is searched with the model that made its vectors; another one is
+    Ctrl-C the same command continues. The prompts for documents and for queries of the model's folder are stored in the
+    index and used. An index is searched with the model that made its vectors; another one is
     refused. --append adds texts; until it is finished, the index is as it was.
 
     Example: regard index reviews.csv --columns text --keep id,date --output reviews.index
@@ -61,9 +70,11 @@ def index(request: IndexRequest, models: Models) -> Generator[Event, None, Index
 
     if request.approximate:
         require_faiss()
-    if request.append and (request.pooling or request.max_length or request.long != "cut"):
+    changed = (request.pooling, request.max_length, request.prompt, request.prompt_name)
+    if request.append and (any(one is not None for one in changed) or request.long != "cut"):
         raise InputError(
-            "texts that are added are embedded as those of the index: leave out --pooling, --max-length and --long"
+            "texts that are added are embedded as those of the index: leave out --pooling, --max-length, --prompt, "
+            "--prompt-name and --long"
         )
     with ExitStack() as stack:
 
@@ -79,7 +90,7 @@ def index(request: IndexRequest, models: Models) -> Generator[Event, None, Index
                 keep=request.keep,
                 id_column=request.id,
                 append=request.append,
-                settings=request.model_dump(include={"pooling", "max_length", "long"}),
+                settings=request.model_dump(include={"pooling", "max_length", "prompt", "prompt_name", "long"}),
                 approximate=request.approximate,
                 restart=request.restart,
             )
@@ -97,4 +108,6 @@ def index(request: IndexRequest, models: Models) -> Generator[Event, None, Index
         width=found.manifest.width,
         model=found.model_name,
         columns=list(first.columns),
+        prompt=found.manifest.model.prompt,
+        query_prompt=found.manifest.model.query_prompt,
     )

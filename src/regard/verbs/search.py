@@ -64,6 +64,14 @@ class SearchRequest(IndexedTextsRequest):
         "dense", help="dense compares vectors, bm25 the words in common; hybrid combines the ranks of both."
     )
     approximate: bool = option(False, help="Use the approximate index, if DIR has one.")
+    prompt: str | None = option(
+        None,
+        help="What to put before every query. Default: the prompt for queries that the index has stored.",
+        metavar="TEXT",
+    )
+    prompt_name: str | None = option(
+        None, help="A prompt of the model's folder by name, such as query.", metavar="NAME"
+    )
     rerank: ModelName | None = option(
         None, help="Folder that `regard train pair` wrote: its model scores the best texts again.", metavar="DIR"
     )
@@ -101,6 +109,7 @@ def search(request: SearchRequest, models: Models) -> Generator[Event, None, Sea
         raise InputError("there is no query; expected a text, or a file of queries with --queries")
     with ExitStack() as stack:
         index, _ = yield from open_source(request, models, stack, embeds=request.method != "bm25")
+        index.use_prompt(request.prompt, request.prompt_name, request.method)
         rerank = None
         if request.rerank is not None:
             rerank = fine_tuned_of(stack.enter_context(models.use(request.rerank, require_fine_tuned)))

@@ -73,6 +73,8 @@ def test_parameters(embedder: Embedder, tiny_bert_folder: Path) -> None:
         "pooling": None,
         "normalize": None,
         "max_length": None,
+        "prompt": None,
+        "prompt_name": None,
         "device": "cpu",
         "precision": None,
     }
@@ -226,9 +228,9 @@ def test_a_folder_without_a_tokenizer_is_refused(tiny_bert_folder: Path, tmp_pat
 
 
 def test_an_unsupported_module_after_the_pooling_is_reported(sentence_folder: Path) -> None:
-    modules = [{"type": f"sentence_transformers.models.{name}"} for name in ("Transformer", "Pooling", "Dense")]
+    modules = [{"type": f"sentence_transformers.models.{name}"} for name in ("Transformer", "Pooling", "WordWeights")]
     (sentence_folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-    with pytest.raises(InputError, match=r"modules\.json: unsupported modules: Dense"):
+    with pytest.raises(InputError, match=r"modules\.json: unsupported modules: WordWeights"):
         Embedder(sentence_folder).fit()
     assert Embedder(sentence_folder, pooling="mean").transform(TEXTS).shape[0] == len(TEXTS)
 

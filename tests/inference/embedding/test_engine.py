@@ -15,6 +15,7 @@ from torch import nn
 import regard
 from regard.errors import InputError
 from regard.inference.embedding.engine import EmbeddingEngine, TextError
+from regard.inference.embedding.sentence_transformers import SentenceSettings
 from regard.text import Tokenizer
 
 TEXTS = [
@@ -255,7 +256,7 @@ def test_a_long_text_is_an_error_on_request(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pooling": "avg"}, "unknown pooling 'avg'; .*choices: cls, max, mean, none"),
+        ({"pooling": "avg"}, "unknown pooling 'avg'; .*choices: cls, lasttoken, max, mean, "),
         ({"long": "drop"}, "unknown way with long texts 'drop'"),
         ({"pooling": "none", "long": "windows"}, "use cut or error"),
         ({"layers": "-4"}, "layers 0 to 2"),
@@ -275,7 +276,7 @@ def test_invalid_options(options: dict[str, object], message: str, pair: Pair) -
 )
 def test_the_limit(wanted: int | None, stated: int | None, limit: int, pair: Pair) -> None:
     """The user's setting overrides the files; the number of positions is the upper limit."""
-    assert EmbeddingEngine(*pair, max_length=wanted, stated=stated).max_length == limit
+    assert EmbeddingEngine(*pair, max_length=wanted, settings=SentenceSettings(max_length=stated)).max_length == limit
 
 
 def test_models_that_cannot_embed_text_are_refused(pair: Pair) -> None:

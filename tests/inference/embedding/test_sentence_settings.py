@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-import regard
 from regard.errors import InputError
-from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings, unused_prompts
+from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings
 
 
 def folder_with(
@@ -42,6 +40,9 @@ def test_the_real_files(minilm_folder: Path) -> None:
         ({"pooling_mode": "mean", "include_prompt": True}, "mean"),
         ({"pooling_mode": ["cls"]}, "cls"),
         ({"pooling_mode": "max", "pooling_mode_cls_token": True}, "max"),
+        ({"pooling_mode_lasttoken": True}, "lasttoken"),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, "cls+mean"),
+        ({"pooling_mode": ["mean", "cls"]}, "mean+cls"),
     ],
 )
 def test_pooling(document: object, expected: str, tmp_path: Path) -> None:
@@ -51,13 +52,12 @@ def test_pooling(document: object, expected: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "requested"),
     [
-        ({"pooling_mode_lasttoken": True}, "pooling_mode_lasttoken"),
-        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "cls and mean"),
-        ({"pooling_mode": "weightedmean"}, "weightedmean"),
-        ({"pooling_mode": ["cls", "max"]}, "cls and max"),
+        ({"pooling_mode_of_tomorrow": True}, "pooling_mode_of_tomorrow"),
+        ({"pooling_mode": ["cls", "median"]}, "cls and median"),
         ({"pooling_mode": 3}, "3"),
         ({"pooling_mode": []}, "no pooling"),
         ({}, "no pooling"),
+        ({"pooling_mode": "mean", "temperature": 2}, "temperature is 2"),
     ],
 )
 def test_an_unsupported_pooling_is_refused_unless_another_is_chosen(
@@ -76,34 +76,32 @@ def test_length(document: object, expected: int | None, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "256", True])
 def test_an_invalid_length_is_refused(value: object, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"bert_config.json: max_seq_length is .*number of tokens"):
+    with pytest.raises(InputError, match=r"bert_config.json: max_seq_length is .*number"):
         read_sentence_settings(folder_with(tmp_path, length={"max_seq_length": value}))
 
 
+PROMPTS = {"query": "query: ", "passage": "passage: "}
+
+
 @pytest.mark.parametrize(
-    ("sentences", "pooling", "named"),
+    ("sentences", "named"),
     [
-        ({"truncate_dim": 16}, {"pooling_mode": "mean"}, "truncate_dim is 16"),
-        (
-            {"prompts": {"query": "query: ", "passage": "passage: "}, "default_prompt_name": "query"},
-            {"pooling_mode": "mean"},
-            "default_prompt_name is 'query', which puts 'query: ' before every text",
-        ),
-        (
-            {"prompts": {"query": "query: "}, "default_prompt_name": "query"},
-            {"pooling_mode": "mean", "include_prompt": False},
-            "include_prompt is false",
-        ),
-        ({"prompts": {}, "default_prompt_name": "query"}, {"pooling_mode": "mean"}, "which its prompts do not have"),
+        ({"truncate_dim": 0}, "truncate_dim is 0"),
+        ({"truncate_dim": "16"}, "truncate_dim is '16'"),
+        ({"prompts": {}, "default_prompt_name": "clustering"}, "default_prompt_name is 'clustering'"),
+        ({"prompts": ["query: "]}, "prompts is"),
+        ({"prompts": {"query": 3}}, "prompts is"),
+        ({"similarity_fn_name": "jaccard"}, "similarity_fn_name is 'jaccard'"),
+        ({"model_type": "SparseEncoder"}, "model_type is 'SparseEncoder'"),
+        ({"max_active_dims": 5}, "max_active_dims is 5"),
     ],
 )
-def test_settings_that_would_change_the_vectors_are_refused_by_name(
-    sentences: dict[str, object], pooling: object, named: str, tmp_path: Path
+def test_settings_that_are_not_supported_are_refused_by_name(
+    sentences: dict[str, object], named: str, tmp_path: Path
 ) -> None:
-    folder = folder_with(tmp_path, pooling=pooling, sentences=sentences)
-    with pytest.raises(InputError, match=rf"sentence_transformers.json: .*{named}.*choose a pooling"):
+    folder = folder_with(tmp_path, pooling={"pooling_mode": "mean"}, sentences=sentences)
+    with pytest.raises(InputError, match=rf"sentence_transformers.json: .*{named}"):
         read_sentence_settings(folder)
-    assert read_sentence_settings(folder, pooling=False) == SentenceSettings(None, None)
 
 
 @pytest.mark.parametrize(
@@ -113,29 +111,31 @@ def test_settings_that_would_change_the_vectors_are_refused_by_name(
         {"prompts": {"query": "", "document": ""}, "default_prompt_name": None},
         {"prompts": {"query": "", "document": ""}, "default_prompt_name": "query"},
         {"prompts": {"query": "Represent this sentence: "}, "default_prompt_name": None},
+        {"prompts": {}, "default_prompt_name": "query"},  # a name that sentence-transformers always has
         {"__version__": {"sentence_transformers": "2.0.0"}},
     ],
 )
-def test_settings_that_change_no_vector_are_accepted(sentences: dict[str, object], tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, pooling={"pooling_mode": "mean", "include_prompt": False}, sentences=sentences)
-    assert read_sentence_settings(folder) == SentenceSettings("mean", None)
+def test_settings_that_put_nothing_before_texts(sentences: dict[str, object], tmp_path: Path) -> None:
+    settings = read_sentence_settings(folder_with(tmp_path, pooling={"pooling_mode": "mean"}, sentences=sentences))
+    assert settings.find_prompt() == "" and settings.digest == "" and settings.pooling == "mean"
 
 
 @pytest.mark.parametrize(
-    ("prompts", "expected"),
+    ("prompts", "query", "document"),
     [
-        ({"query": "query: ", "passage": "passage: "}, ["query: ", "passage: "]),
-        ({"query": "query: ", "document": ""}, ["query: "]),
-        ({"clustering": "task: "}, []),
-        (None, []),
+        (PROMPTS, "query: ", "passage: "),
+        ({**PROMPTS, "document": ""}, "query: ", ""),
+        ({"corpus": "c: ", "document": "d: "}, "", "d: "),
+        ({"clustering": "task: "}, "", ""),  # never the default prompt
     ],
 )
-def test_an_index_says_which_prompts_it_does_not_use(
-    prompts: dict[str, str] | None, expected: list[str], tiny_bert_folder: Path, tmp_path: Path
-) -> None:
-    folder = shutil.copytree(tiny_bert_folder, tmp_path / "model")
-    (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
-    assert unused_prompts(folder) == expected
-    notes: list[str] = []
-    regard.index(["a film"], model=folder, on_event=lambda event: notes.append(event.line() or ""))
-    assert any(f"({' and '.join(map(repr, expected))}) are not used" in note for note in notes) is bool(expected)
+def test_the_prompts_of_a_search(prompts: dict[str, str], query: str, document: str, tmp_path: Path) -> None:
+    sentences = {"prompts": prompts, "default_prompt_name": next(iter(prompts))}
+    settings = read_sentence_settings(folder_with(tmp_path, sentences=sentences))
+    assert (settings.find_prompt(task="query"), settings.find_prompt(task="document")) == (query, document)
+    assert settings.find_prompt() == next(iter(prompts.values()))
+    assert settings.find_prompt("") == ""
+    with pytest.raises(InputError, match="no prompt 'quer'"):
+        settings.find_prompt(prompt_name="quer")
+    with pytest.raises(InputError, match="expected one of them"):
+        settings.find_prompt("q: ", "query")

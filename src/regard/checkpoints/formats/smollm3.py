@@ -20,7 +20,7 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
     llama.read(fields, document)
     check_full_attention(document)
     depth, interval = fields["num_hidden_layers"], document.get("no_rope_layer_interval", 4)
-    if fields.get("no_rope_layers") is None:
+    if fields.get("no_rope_layers") is None and interval != 4:
         if not isinstance(depth, int) or not 0 < depth <= 1000 or not isinstance(interval, int) or interval < 1:
             raise InputError(f"no_rope_layer_interval is {str(interval)[:60]}; expected a number above 0")
         fields["no_rope_layers"] = [int((number + 1) % interval != 0) for number in range(depth)]

@@ -38,6 +38,7 @@ PARTS = {"format": "Regard's version", "input": "the input", "model": "the model
 Column = NDArray[Any]
 Block = dict[str, Column]
 Reader = Callable[..., Iterator[Block]]  # of the columns that are wanted
+HASHED = (".json", ".txt", ".safetensors", ".bin")
 AGAIN = "delete this file and run the same command again"
 # What reading a damaged archive can raise.
 DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile)
@@ -79,8 +80,8 @@ def fingerprint(folder: Path, *, verified: bool = False) -> str:
 
     `verified`: loading the model has just compared its files with checksums.json, so these are not hashed again.
     """
-    names = [path for path in folder.iterdir() if path.suffix in (".json", ".txt", ".safetensors", ".bin")]
-    paths = [path for path in sorted([*names, folder / "1_Pooling" / "config.json"]) if path.is_file()]
+    names = [*folder.iterdir(), *folder.glob("[0-9]*_*/*")]  # with the modules of sentence-transformers
+    paths = [path for path in sorted(names) if path.suffix in HASHED and path.is_file()]
     listed = read_json(folder / CHECKSUMS) if verified and (folder / CHECKSUMS).is_file() else {}
     known = {folder / name: str(value).removeprefix("sha256:") for name, value in listed.items()}
     unknown = [path for path in paths if path not in known]

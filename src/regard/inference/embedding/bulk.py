@@ -37,6 +37,7 @@ from regard.inference.bulk.ray_engine import RayCluster
 from regard.inference.bulk.shards import Block, Column, Reader, pack_json, unpack_json
 from regard.inference.bulk.workers import Compute, ModelFiles
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, TextError, describe_missing_head, load_engine
+from regard.inference.embedding.sentence_transformers import SentenceSettings, Task
 from regard.render.result import Result
 from regard.wording import count_of
 
@@ -44,6 +45,7 @@ NumberedText = tuple[int, str]  # line number from 1, and the text
 # In memory at once: floats of token vectors, if every character were a token.
 FLOATS = 1 << 26
 SAMPLED_ROWS = 256  # on which precision auto is decided
+DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}
 SUFFIXES = (".npy", ".npz", ".parquet")
 Source = str | os.PathLike[str] | Sequence[str | None] | DataFrameSource
 
@@ -51,9 +53,9 @@ Source = str | os.PathLike[str] | Sequence[str | None] | DataFrameSource
 class EmbedResult(Result):
     """`cut` texts were truncated, `windowed` ones were embedded in windows, `missing` ones are zeros or skipped.
 
-    `max_length` is the limit in tokens. `seconds` cover embedding and writing, not loading the model and checking the
-    input. `already_done`: an earlier run had written the output, and nothing was embedded. Without an output file,
-    `vectors` holds the embeddings, and `numpy.asarray(result)` is the same array.
+    `prompt` was put before every text. `max_length` is the limit in tokens. `seconds` cover embedding and writing, not
+    loading the model and checking the input. `already_done`: an earlier run had written the output, and nothing was
+    embedded. Without an output file, `vectors` holds the embeddings, and `numpy.asarray(result)` is the same array.
     """
 
     output: Path | str | None
@@ -62,6 +64,7 @@ class EmbedResult(Result):
     model: str
     layers: str
     pooling: str
+    prompt: str = ""
     cut: int
     windowed: int
     missing: int
@@ -70,6 +73,8 @@ class EmbedResult(Result):
     max_length: int | None = Field(None, exclude=True)
     already_done: bool = Field(False, exclude=True)
     _vectors: NDArray[np.float32] | None = None
+    _settings: SentenceSettings = SentenceSettings()
+    _normalize: bool = False
     _empty: frozenset[int] = frozenset()  # rows of `vectors` without a text
     _missing_note: str | None = None
     _head_note: str | None = None
@@ -98,7 +103,11 @@ class EmbedResult(Result):
         return np.array(self.vectors, dtype=dtype) if copy else np.asarray(self.vectors, dtype=dtype)
 
     def similarity(self, other: EmbedResult | None = None) -> NDArray[np.float32]:
-        """The cosine of every text with every other one, or with every text of another result; NaN without a text."""
+        """How similar every text is to every other one, or to every text of another result; NaN without a text.
+
+        By the cosine, or what the model's sentence-transformers folder states: the inner product, or the negative
+        Euclidean or Manhattan distance.
+        """
         other = self if other is None else other
         if not isinstance(other, EmbedResult):
             raise InputError("expected vectors: result.similarity(regard.embed(texts))")
@@ -108,11 +117,21 @@ class EmbedResult(Result):
                     f"these are other vectors: {name} {getattr(self, name)} and {getattr(other, name)}; embed both "
                     "with the same model and options"
                 )
-        return self._unit_vectors() @ other._unit_vectors().T
+        ours, theirs = self._comparable_vectors(), other._comparable_vectors()
+        if self._settings.similarity in DISTANCES:
+            found = -torch.cdist(
+                torch.from_numpy(ours), torch.from_numpy(theirs), p=DISTANCES[self._settings.similarity]
+            )
+            return found.numpy()
+        product: NDArray[np.float32] = ours @ theirs.T
+        return product
 
-    def _unit_vectors(self) -> NDArray[np.float32]:
+    def _comparable_vectors(self) -> NDArray[np.float32]:
+        """The vectors, of length 1 if they are compared by the cosine; NaN without a text."""
         lengths = np.sqrt(np.square(self.vectors).sum(axis=1, keepdims=True))
         lengths[lengths == 0] = np.nan
+        if self._settings.similarity != "cosine":
+            lengths[~np.isnan(lengths)] = 1
         unit: NDArray[np.float32] = self.vectors / lengths
         return unit
 
@@ -160,6 +179,9 @@ def embed_events(
     pooling: str | None = None,
     normalize: bool | None = None,
     max_length: int | None = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    task: Task | None = None,
     table: TableOptions | None = None,
     long: LongTexts = "cut",
     precision: str | None = None,
@@ -189,7 +211,10 @@ def embed_events(
         model = load()
         options: dict[str, Any] = {"layers": layers, "pooling": pooling, "normalize": normalize}
         options |= {"max_length": max_length, "long": long}
-        engine = load_engine(model, precision=precision, **options)
+        engine = load_engine(model, precision=precision, prompt=prompt, prompt_name=prompt_name, task=task, **options)
+        options |= {"prompt": engine.prompt, "task": task}
+        if engine.prompt:
+            yield Note(message=f"before every text: the prompt {engine.prompt!r}")
         head = describe_missing_head(model)
         if head is not None and model.fine_tuned is not None:  # for others, loading the model has named the tensors
             yield Note(message=f"warning: {head}")
@@ -221,6 +246,9 @@ def embed_events(
                     "table": {name: value for name, value in vars(table).items() if value is not None},
                     "long": long,
                     "precision": engine.precision,
+                    **({"prompt": engine.prompt} if engine.prompt else {}),
+                    **({"modules": engine.settings.digest} if engine.settings.digest else {}),
+                    **({"do_lower_case": True} if engine.settings.do_lower_case else {}),
                 },
                 compute=lambda rows: _blocks(engine, rows, texts.name),
                 load=partial(_load, texts.name, {**options, "precision": engine.precision}),
@@ -241,6 +269,7 @@ def embed_events(
         model=model.name,
         layers=str(layers),
         pooling=engine.pooling,
+        prompt=engine.prompt,
         max_length=engine.max_length,
         cut=not_fitting if long == "cut" else 0,
         windowed=not_fitting if long == "windows" else 0,
@@ -249,7 +278,7 @@ def embed_events(
         seconds=seconds,
         already_done=already_done,
     )
-    result._vectors = vectors
+    result._vectors, result._settings, result._normalize = vectors, engine.settings, engine.normalize
     result._missing_note, result._empty, result._head_note = texts.missing_note, texts.empty, head
     return result
 

@@ -33,9 +33,12 @@ class Embedder(EstimatorParameters):
     `model`: a folder, a built-in name, a Hugging Face hub name, or what `regard.load` returned.
     `layers`: counted as transformers' hidden states, 0 the embeddings' output, -1 the last with the final norm: a
     number, or `sum`, `mean` or `concat` of a slice, such as "concat(-4:)".
-    `pooling`: "cls", "mean", "max", or "none" for a list of `TokenVectors`. The default is the mean, or what a
-    sentence-transformers folder states.
+    `pooling`: "cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", several joined by "+", or
+    "none" for a list of `TokenVectors`. The default is the mean, or what a sentence-transformers folder states with the
+    modules that follow there.
     `normalize`: scale each vector to length 1; by default what such a folder states.
+    `prompt` is put before every text, or the prompt with the name `prompt_name` in such a folder; by default the one
+    that is the folder's default, if there is one. "" is no prompt.
     `max_length`: in tokens; by default what the folder states or the model's positions. Longer texts are cut.
     `precision`: "fp32", "bf16" (on a GPU), "int8" (on a CPU), or "auto" for the fastest with a cosine of at least 0.98
     to fp32 on a sample of the first texts. The default is fp32 on a CPU, and bf16 on a GPU that has it.
@@ -52,6 +55,8 @@ class Embedder(EstimatorParameters):
         pooling: str | None = None,
         normalize: bool | None = None,
         max_length: int | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         device: str = "auto",
         precision: str | None = None,
     ) -> None:
@@ -60,6 +65,8 @@ class Embedder(EstimatorParameters):
         self.pooling = pooling
         self.normalize = normalize
         self.max_length = max_length
+        self.prompt = prompt
+        self.prompt_name = prompt_name
         self.device = device
         self.precision = precision
 

@@ -9,8 +9,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import compress, islice
 from typing import Any, Literal, get_args
 
@@ -33,16 +32,16 @@ from regard.errors import InputError, check_choice
 from regard.events import drain
 from regard.files.json_files import read_json
 from regard.inference.causal_lm import split_special_tokens
-from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings
+from regard.inference.embedding.modules import Normalize
+from regard.inference.embedding.sentence_transformers import SentenceSettings, Task, read_sentence_settings
 from regard.known import DEFAULT_EMBEDDING_MODEL
 from regard.models.family import can
-from regard.nn.pooling import pool
+from regard.nn.pooling import POOLINGS, pool
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.text import TokenIds, Tokenizer
 
-Pooling = Literal["cls", "mean", "max", "none"]
+Pooling = Literal["cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", "none"]
 LongTexts = Literal["cut", "error", "windows"]
-POOLINGS = get_args(Pooling)
 LONGS = get_args(LongTexts)
 SAMPLE = 32  # texts on which precisions are compared
 TOKENIZER_THREADS = 1  # more would only take turns with the thread that feeds the GPU
@@ -109,13 +108,18 @@ def load_engine(
     pooling: str | None = None,
     normalize: bool | None = None,
     max_length: int | None = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    task: Task | None = None,
     device: str = "auto",
     **options: Any,
 ) -> EmbeddingEngine:
     """Load a model for embedding; a `LoadedModel` stays on its device.
 
-    Pooling None: what a sentence-transformers folder states, or mean. Normalize None: what the folder states, if the
-    pooling is its own.
+    Pooling None: what a sentence-transformers folder states with its modules, or mean; another pooling is used without
+    these. Normalize None: what the folder states, if the pooling is its own. `prompt`, or the prompt of the folder with
+    the name `prompt_name`, is put before every text; by default it is the folder's default prompt. With a `task` it is
+    that of a side of a search, and vectors are normalized unless the folder compares them by their inner product.
     """
     if isinstance(model, LoadedModel):
         folder, loaded, place = model.folder, model, next(model.model.parameters()).device
@@ -127,18 +131,32 @@ def load_engine(
     settings = SentenceSettings() if folder is None else read_sentence_settings(folder, pooling=pooling is None)
     if folder is not None and loaded.tokenizer is None and hasattr(loaded.model, "states"):
         Tokenizer.open(folder)  # says what the folder lacks
+    if normalize is False and settings.modules and isinstance(settings.modules[-1], Normalize):
+        settings = replace(settings, modules=settings.modules[:-1])
     if normalize is None:
-        normalize = bool(settings.normalize) and pooling is None
-    pooling = pooling or settings.pooling or "mean"
+        normalize = bool(settings.normalize) if task is None else normalizes_for_search(settings)
     return EmbeddingEngine(
         *loaded,
-        pooling=pooling,
+        pooling=pooling or settings.pooling or "mean",
         normalize=normalize,
         max_length=max_length,
-        stated=settings.max_length,
+        prompt=settings.find_prompt(prompt, prompt_name, task),
+        settings=settings,
         device=place,
         **options,
     )
+
+
+def normalizes_for_search(settings: SentenceSettings) -> bool:
+    """Whether vectors that are compared by their inner products are normalized first, so that it is the cosine."""
+    if settings.similarity == "dot":
+        return bool(settings.normalize)
+    if settings.similarity != "cosine" and not (settings.similarity == "euclidean" and settings.normalize):
+        raise InputError(
+            f"this model's vectors are compared by their {settings.similarity} distance (similarity_fn_name), which "
+            "search does not support; expected cosine or dot. To compare them by their cosine, choose a pooling"
+        )
+    return True
 
 
 def describe_missing_head(loaded: LoadedModel) -> str | None:
@@ -194,10 +212,11 @@ class TextWindow:
 class EmbeddingEngine:
     """A model with its tokenizer and the settings of embedding; moved to `device` and into evaluation mode.
 
-    `max_length` is the user's limit, `stated` the one in the model's files; `truncated` counts the texts that did not
-    fit. `long` decides what happens to those: "cut" at the end, "error", or "windows" (full-length pieces whose vectors
-    are averaged by length; the maximum with pooling "max"). `precision` is that of `Embedder`; with "auto" the first
-    texts decide, and `choice` describes the decision.
+    `max_length` is the user's limit, `settings` are those in the model's files; `truncated` counts the texts that did
+    not fit. `long` decides what happens to those: "cut" at the end, "error", or "windows" (full-length pieces whose
+    pooled vectors are averaged by length; the maximum with pooling "max"). `prompt` is put before every text, and into
+    every piece. `precision` is that of `Embedder`; with "auto" the first texts decide, and `choice` describes the
+    decision.
     """
 
     def __init__(
@@ -209,7 +228,8 @@ class EmbeddingEngine:
         pooling: str = "mean",
         normalize: bool = False,
         max_length: int | None = None,
-        stated: int | None = None,
+        prompt: str = "",
+        settings: SentenceSettings | None = None,
         long: LongTexts = "cut",
         device: torch.device | str = "cpu",
         precision: str | None = None,
@@ -224,32 +244,60 @@ class EmbeddingEngine:
             raise InputError(f"this {family} model translates; expected a model that reads one text")
         if getattr(model.config, "num_characters", 0):
             raise InputError(f"this {family} model reads characters; expected one that reads a tokenizer's pieces")
-        check_choice("pooling", pooling, POOLINGS)
+        for mode in pooling.split("+"):
+            check_choice("pooling", mode, (*POOLINGS, "none"))
         check_choice("way with long texts", long, LONGS)
         if pooling == "none" and long == "windows":
             raise InputError(
                 "windows join the vectors of a text's pieces, and pooling none joins none; use cut or error"
             )
-        self.model, self.tokenizer = model.to(device).eval(), tokenizer
+        self.settings = settings = settings or SentenceSettings()
+        self.model = model.to(device).eval()
+        self.tokenizer = tokenizer.lowercased() if settings.do_lower_case else tokenizer
         self.device = torch.device(device)
         self.precision = resolve_precision(precision, self.device, self.model)
         self.choice = ""
         self._network: nn.Module = self.model
-        self._graphs: tuple[nn.Module, GraphedForward] | None = None
+        self._graphs: tuple[tuple[nn.Module, int, int], GraphedForward] | None = None
         config: Any = model.config
         self.layers = LayerSelection.parse(layers, config.num_hidden_layers + 1)
         self.pooling, self.normalize, self.long = pooling, normalize, long
         # An ELMo's vectors are those of both directions, one beside the other.
-        self.width: int = getattr(config, "output_size", config.hidden_size) * self.layers.factor
+        width: int = getattr(config, "output_size", config.hidden_size) * self.layers.factor
+        self.pooled_width = width * len(pooling.split("+"))
+        self.width = settings.width(self.pooled_width)
+        self._modules = [module.to(device) for module in settings.modules]
         self.max_length = _limit(
-            max_length, getattr(config, "max_position_embeddings", None), stated or tokenizer.max_length
+            max_length, getattr(config, "max_position_embeddings", None), settings.max_length or tokenizer.max_length
         )
-        around = len(tokenizer.encode("").ids)
-        if self.max_length is not None and self.max_length <= around:
-            raise InputError(
-                f"max_length is {self.max_length}, and {around} special tokens leave no room for text in it"
-            )
+        self._joins_pieces = long == "windows" and self.max_length is not None
+        self.use_prompt(prompt)
         self.truncated = 0
+
+    def use_prompt(self, prompt: str) -> None:
+        """Put a prompt before every text."""
+        self._skip = self.prompt_length(prompt)
+        self.prompt = prompt
+
+    def prompt_length(self, prompt: str) -> int:
+        """The number of tokens of a prompt that the pooling leaves out, counted as sentence-transformers does: with
+        the special tokens before it. InputError if the prompt leaves no room for a text."""
+        ids = self.tokenizer.encode(prompt).ids
+        if self.max_length is not None and self.max_length <= len(ids):
+            around = len(self.tokenizer.encode("").ids)
+            of_prompt = f" and {len(ids) - around} tokens of the prompt" if prompt else ""
+            raise InputError(
+                f"max_length is {self.max_length}, and {around} special tokens{of_prompt} leave no room for text in it"
+            )
+        if self.settings.include_prompt or not prompt:
+            return 0
+        return len(ids) - (ids[-1] in self.tokenizer.special_token_ids)
+
+    def tokenize(self, texts: Sequence[str], *, prompt: str | None = None, cut: bool = True) -> TokenIds:
+        """The ids of texts behind a prompt, by default that of the engine; `cut`: at most `max_length` each."""
+        prompt = self.prompt if prompt is None else prompt
+        inputs = [prompt + text for text in texts] if prompt else texts
+        return self.tokenizer.encode_ids(inputs, max_length=self.max_length if cut else None)
 
     def check_texts(self, texts: Sequence[str]) -> None:
         """Raise the errors of `embed` for these texts after tokenizing them only."""
@@ -281,14 +329,14 @@ class EmbeddingEngine:
                         lengths.append(window.pieces.lengths)
                     yield window.pieces
 
-            forward = self._forward(settings.tokens)
+            forward = self._forward(settings.tokens, self._skip)
             for work in run_batches(packed_batches(pieces(), settings.tokens), self.device):
                 indices, tokens = work.batch
                 if work.result is None:
                     with torch.inference_mode():  # left before the yield, or the caller would be in it too
                         work.result = forward(tokens)[: len(tokens)]
                     continue
-                if owners:
+                if self._joins_pieces:
                     parts.append((indices, work.result.numpy()))
                 else:
                     result.index_copy_(0, torch.from_numpy(indices), work.result)
@@ -299,14 +347,15 @@ class EmbeddingEngine:
         if self.normalize:
             vectors /= np.sqrt(np.einsum("nw,nw->n", vectors, vectors))[:, None].clip(1e-12)
 
-    def embed_ids(self, tokens: TokenIds) -> NDArray[np.float32]:
+    def embed_ids(self, tokens: TokenIds, *, prompt_length: int = 0) -> NDArray[np.float32]:
         """One vector per sequence of token ids, special tokens included, in order and not normalized.
 
-        For servers, which tokenize while the model computes: `tokenizer.encode_ids` makes the ids.
+        For servers, which tokenize while the model computes: `tokenize` makes the ids. The pooling leaves out the first
+        `prompt_length` tokens.
         """
         vectors = np.empty((len(tokens), self.width), dtype=np.float32)
         with self._settings(()) as settings:
-            forward = self._forward(settings.tokens)
+            forward = self._forward(settings.tokens, prompt_length)
             for work in run_batches(packed_batches([tokens], settings.tokens), self.device):
                 indices, part = work.batch
                 if work.result is None:
@@ -320,7 +369,7 @@ class EmbeddingEngine:
         """The vector of every token with its offsets in the text, special tokens included."""
         if self.pooling != "none":
             raise InputError(f'pooling "{self.pooling}" gives one vector per text: call embed() instead')
-        encodings = self.tokenizer.encode_batch(list(texts), max_length=self.max_length)
+        encodings = self.tokenizer.encode_batch([self.prompt + text for text in texts], max_length=self.max_length)
         tokens = TokenIds.from_lists([e.ids for e in encodings])
         self._check(TextWindow(0, texts, tokens, np.array([e.num_truncated for e in encodings], dtype=np.int64)))
         self.choose_precision(texts)
@@ -336,12 +385,11 @@ class EmbeddingEngine:
                 rows = np.split(work.result.numpy(), np.cumsum(part.lengths)[:-1])
                 for index, vectors in zip(indices, rows, strict=True):
                     e = encodings[index]
-                    found[index] = TokenVectors(
-                        vectors,
-                        e.tokens,
-                        np.array(e.offsets, dtype=np.int64).reshape(-1, 2),
-                        np.array([-1 if word is None else word for word in e.words], dtype=np.int64),
-                    )
+                    offsets = np.array(e.offsets, dtype=np.int64).reshape(-1, 2)
+                    words = np.array([-1 if word is None else word for word in e.words], dtype=np.int64)
+                    if self.prompt:
+                        offsets, words = _without_prompt(offsets, words, len(self.prompt))
+                    found[index] = TokenVectors(vectors, e.tokens, offsets, words)
         return [one for one in found if one is not None]
 
     def choose_precision(self, texts: Sequence[str]) -> None:
@@ -349,7 +397,7 @@ class EmbeddingEngine:
         if self.precision != "auto":
             return
         sample = [text for text in texts[:: max(1, len(texts) // SAMPLE)] if text.strip()][:SAMPLE]
-        tokens = self.tokenizer.encode_ids(sample, max_length=self.max_length)
+        tokens = self.tokenize(sample)
 
         def vectors(precision: str) -> Tensor:
             self._network = inference_copy(self.model, precision)
@@ -366,23 +414,35 @@ class EmbeddingEngine:
         self._network = inference_copy(self.model, self.precision)
         return cpu_settings(self.device, self._network, self.precision, work=sum(map(len, texts)))
 
-    def _vectors(self, pooling: str, texts: TokenIds | Batch) -> Tensor:
+    def _vectors(self, pooling: str, texts: TokenIds | Batch, skip: int = 0) -> Tensor:
         """The vectors of a packed batch: of its sequences or, with pooling none, of its tokens. Fillers may follow."""
         batch = texts if isinstance(texts, Batch) else to_device(texts, self.device)
         states: Callable[..., Iterator[Tensor]] = self._network.states  # type: ignore[assignment]
         hidden = self.layers.join(list(self.layers.select(states(batch.ids, batch.layout))))
-        return hidden if pooling == "none" else pool(hidden, batch.layout, pooling)
+        return hidden if pooling == "none" else pool(hidden, batch.layout, pooling, skip=skip)
 
-    def _forward(self, num_tokens: int) -> Callable[[TokenIds], Tensor]:
-        """A function from token ids to one vector per sequence; fillers may follow."""
-        compute, network = partial(self._vectors, self.pooling), self._network
+    def _finished(self, pooled: Tensor) -> Tensor:
+        """What the modules of the folder make of pooled vectors."""
+        for module in self._modules:
+            pooled = module(pooled)
+        return pooled[:, : self.width]
+
+    def _forward(self, num_tokens: int, prompt_length: int = 0) -> Callable[[TokenIds], Tensor]:
+        """A function from token ids to one vector per sequence; fillers may follow. Those of pieces are only pooled."""
+
+        def compute(texts: TokenIds | Batch) -> Tensor:
+            pooled = self._vectors(self.pooling, texts, prompt_length)
+            return pooled if self._joins_pieces else self._finished(pooled)
+
+        network = self._network
         if self.device.type != "cuda":
             return compute
         dtype = next(parameter.dtype for parameter in network.parameters() if parameter.is_floating_point())
         if depends_on_lengths(network, dtype):
             return compute
-        if self._graphs is None or self._graphs[0] is not network or self._graphs[1].num_tokens != num_tokens:
-            self._graphs = network, GraphedForward(compute, self.device, num_tokens)
+        key = (network, num_tokens, prompt_length)
+        if self._graphs is None or self._graphs[0] != key:
+            self._graphs = key, GraphedForward(compute, self.device, num_tokens)
         return self._graphs[1]
 
     def _windows(self, texts: Sequence[str]) -> Iterator[TextWindow]:
@@ -400,10 +460,9 @@ class EmbeddingEngine:
     def _window(self, texts: Sequence[str], start: int) -> TextWindow:
         """Tokenize texts; `start` is the index of the first one."""
         limit = self.max_length
-        if self.long != "windows" or limit is None:
-            tokens = self.tokenizer.encode_ids(texts, max_length=limit)
+        tokens = self.tokenize(texts, cut=not self._joins_pieces)
+        if not self._joins_pieces or limit is None:
             return TextWindow(start, texts, tokens, tokens.num_truncated)
-        tokens = self.tokenizer.encode_ids(texts)
         truncated = np.maximum(tokens.lengths - limit, 0)
         owner = np.arange(len(texts))
         if truncated.any():
@@ -417,8 +476,11 @@ class EmbeddingEngine:
         return TextWindow(start, texts, tokens, truncated, owner)
 
     def _split(self, text: str) -> list[list[int]]:
-        """A long text in pieces that fit, each with its own special tokens."""
-        before, body, after = split_special_tokens(self.tokenizer.encode(text))
+        """A long text in pieces that fit, each with its own special tokens and prompt."""
+        before, body, after = split_special_tokens(self.tokenizer.encode(self.prompt + text))
+        if self.prompt:
+            size = len(split_special_tokens(self.tokenizer.encode(self.prompt))[1])
+            before, body = before + body[:size], body[size:]
         assert self.max_length is not None
         size = self.max_length - len(before) - len(after)
         return [before + body[i : i + size] + after for i in range(0, len(body), size)]
@@ -431,15 +493,17 @@ class EmbeddingEngine:
         count: int,
     ) -> NDArray[np.float32]:
         """One vector per text of the vectors of its pieces."""
-        vectors = np.empty((len(owner), self.width), dtype=np.float32)
+        vectors = np.empty((len(owner), self.pooled_width), dtype=np.float32)
         for indices, part in parts:
             vectors[indices] = part
         starts = np.searchsorted(owner, np.arange(count))
         if self.pooling == "max":
-            return np.maximum.reduceat(vectors, starts)
-        weights = lengths.astype(np.float32)[:, None]
-        total = np.add.reduceat(vectors * weights, starts) / np.add.reduceat(weights, starts)
-        return total.astype(np.float32, copy=False)
+            total = np.maximum.reduceat(vectors, starts)
+        else:
+            weights = lengths.astype(np.float32)[:, None]
+            total = np.add.reduceat(vectors * weights, starts) / np.add.reduceat(weights, starts)
+        with torch.inference_mode():
+            return self._finished(torch.from_numpy(total.astype(np.float32, copy=False)).to(self.device)).cpu().numpy()
 
     def _check(self, window: TextWindow) -> None:
         """Count the texts that do not fit, or refuse the first one; refuse texts without tokens."""
@@ -452,11 +516,21 @@ class EmbeddingEngine:
                 f"{self.max_length} that fit; shorten it, or choose cut or windows",
             )
         self.truncated += len(over)
-        empty = np.flatnonzero(window.pieces.lengths == 0)
+        empty = np.flatnonzero(window.pieces.lengths <= self._skip)
         if len(empty):
             raise TextError(
                 window.start + int(empty[0]), "has no tokens for this model; leave it out or give it a word"
             )
+
+
+def _without_prompt(
+    offsets: NDArray[np.int64], words: NDArray[np.int64], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Offsets in the text behind a prompt of `size` characters; tokens of the prompt are like special tokens."""
+    inside = (words >= 0) & (offsets[:, 1] > size)
+    first = words[inside].min(initial=words.max(initial=0))
+    shifted = np.where(inside[:, None], np.maximum(offsets - size, 0), 0)
+    return shifted, np.where(inside, words - first, -1)
 
 
 def _text_slices(texts: Sequence[str]) -> Iterator[slice]:

@@ -1,136 +1,285 @@
-"""The files of a sentence-transformers folder beside the model: read, and written for models trained here."""
+"""The files of a sentence-transformers folder beside the model: read, and written for models trained here.
+
+`modules.json` lists the modules and their folders, `sentence_bert_config.json` says how texts are read,
+`config_sentence_transformers.json` has the prompts. Old and new versions of the files are read. What a file asks for is
+followed, or refused by name.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal
 
-from regard.errors import InputError
-from regard.files.json_files import json_bytes, read_json, read_json_value
+from safetensors.torch import save as save_tensors
 
-TEXT_POOLINGS = ("cls", "mean", "max")
-MODULES = ("Transformer", "Pooling", "Normalize")
-# Older files have a boolean per pooling, newer ones a name or a list of names.
-SWITCHES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
+from regard.errors import InputError, suggest
+from regard.files.checksums import stays_inside
+from regard.files.json_files import json_bytes, read_json_value
+from regard.inference.embedding.modules import READERS, ConfigKeys, Normalize, VectorModule, read_module
+from regard.nn.pooling import POOLINGS
+
+# Older files have a boolean per pooling, in this order of their vectors; newer ones a name or a list of names.
+SWITCHES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+HIDDEN = "last_hidden_state"
 TYPES = "sentence_transformers.models"
+TEXT_CONFIGS = tuple(
+    f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta")
+)
+MODEL_CONFIG = "config_sentence_transformers.json"
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+# The prompts of the two sides of a search, in the order in which encode_query and encode_document look for them.
+TASK_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+# Keys that change no vector: versions, what only training, other modalities or padding read, and how the weights are
+# loaded, which is Regard's own affair.
+HARMLESS_MODEL = ("__version__", "requirements")
+HARMLESS_TEXT = ("unpad_inputs",)
+HARMLESS_POOLING = ("word_embedding_dimension", "embedding_dimension")
+HARMLESS_ARGUMENTS = (
+    *("trust_remote_code", "torch_dtype", "dtype", "attn_implementation", "use_cache", "use_fast", "padding_side"),
+    *("add_pooling_layer", "low_cpu_mem_usage", "device_map", "use_safetensors", "unpad_inputs"),
+)
+ARGUMENTS = (("model_args", "model_kwargs"), ("tokenizer_args", "processor_kwargs"), ("config_args", "config_kwargs"))
+TEXT_MODALITIES = tuple({"method": "forward", "method_output_name": name} for name in (HIDDEN, [HIDDEN]))
+MODULE_KEYS = ("idx", "name", "path", "type", "kwargs")  # kwargs: which arguments of encode() a module gets
+Task = Literal["query", "document"]
 
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """The settings of a folder; None if it does not specify them."""
+    """The settings of a folder; None if it does not specify them.
+
+    `pooling` joins several with "+". `modules` follow it; a last one that normalizes is `normalize` instead, unless the
+    vectors are truncated after it. `transformer` is the folder of the model inside the folder.
+    """
 
     pooling: str | None = None
     max_length: int | None = None
     normalize: bool | None = None
+    include_prompt: bool = True
+    modules: tuple[VectorModule, ...] = ()
+    truncate_dim: int | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    similarity: str = "cosine"
+    do_lower_case: bool = False
+    transformer: str = ""
+
+    def of_texts(self) -> SentenceSettings:
+        """What concerns the texts alone, for another pooling than that of the folder."""
+        return replace(
+            self, pooling=None, normalize=None, include_prompt=True, modules=(), truncate_dim=None, similarity="cosine"
+        )
+
+    def find_prompt(self, prompt: str | None = None, prompt_name: str | None = None, task: Task | None = None) -> str:
+        """What is put before every text: `prompt`, the one with a name, that of a side of a search, or the default."""
+        if prompt is not None:
+            if prompt_name is not None:
+                raise InputError(f"a prompt and the name of one ({prompt_name!r}) are given; expected one of them")
+            if not isinstance(prompt, str):
+                raise InputError(f"prompt is {prompt!r}; expected a text")
+            return prompt
+        if prompt_name is not None:
+            if prompt_name not in self.prompts:
+                known = suggest(str(prompt_name), self.prompts) if self.prompts else "its folder states no prompts"
+                raise InputError(f"this model has no prompt {prompt_name!r}; {known}. Or give the text with prompt")
+            return self.prompts[prompt_name]
+        if task is not None:  # which never falls back to the default
+            return next((self.prompts[name] for name in TASK_PROMPTS[task] if name in self.prompts), "")
+        return self.prompts.get(self.default_prompt_name or "", "")
+
+    def width(self, pooled: int) -> int:
+        """The width of the vectors, if those of the pooling are `pooled` wide."""
+        for module in self.modules:
+            if module.input_width not in (None, pooled):
+                raise InputError(
+                    f"the module {type(module).__name__} expects vectors of {module.input_width} numbers, found "
+                    f"{pooled}; choose a pooling to embed without the modules of the folder"
+                )
+            pooled = module.width or pooled
+        return min(pooled, self.truncate_dim or pooled)
+
+    @property
+    def digest(self) -> str:
+        """A hash of everything that makes other vectors than the pooling alone; empty if there is no such thing."""
+        if self.include_prompt and self.truncate_dim is None and not self.modules:
+            return ""
+        names = [[type(module).__name__, module.config] for module in self.modules]
+        digest = hashlib.sha256(json_bytes([self.pooling, self.include_prompt, self.truncate_dim, names]))
+        for module in self.modules:
+            digest.update(save_tensors(module.state_dict()))
+        return digest.hexdigest()
 
 
 def read_sentence_settings(folder: Path, *, pooling: bool = True) -> SentenceSettings:
-    """Read modules.json and 1_Pooling/config.json (if `pooling` is set) and sentence_bert_config.json if they exist.
+    """Read the files of a folder that exist; without `pooling` those alone that concern the texts.
 
-    With `pooling`, raises InputError if the folder states what Regard does not do and what would change the vectors.
+    Raises InputError for what would change the vectors and is not supported.
     """
-    kinds = _modules(folder / "modules.json", refuse=pooling)
-    if pooling:
-        _refuse_prompts(folder)
-    normalize = "Normalize" in kinds if kinds else None
-    return SentenceSettings(_pooling(folder) if pooling else None, _length(folder), normalize)
+    listed = _modules(folder / "modules.json")
+    transformer = listed[0][1] if listed else ""
+    stated = _texts(folder / transformer) | _model(folder / MODEL_CONFIG)
+    settings = SentenceSettings(**stated, transformer=transformer)
+    if not pooling:
+        return settings.of_texts()
+    if not listed:
+        path = folder / "1_Pooling" / "config.json"
+        return replace(settings, **_pooling(path)) if path.is_file() else settings
+    kinds = [kind for kind, _ in listed]
+    if kinds[0] != "Transformer" or (len(kinds) > 1 and kinds[1] != "Pooling"):
+        raise _unsupported(folder / "modules.json", kinds[:1] if kinds[0] != "Transformer" else kinds[1:2])
+    if len(kinds) > 1:
+        settings = replace(settings, **_pooling(folder / listed[1][1] / "config.json"))
+    return _with_modules(settings, folder, listed[2:])
 
 
-def sentence_files(*, hidden_size: int, max_length: int, normalize: bool, pooling: str = "mean") -> dict[str, bytes]:
-    """The files that make a model folder one of sentence-transformers."""
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling"), *([("2_Normalize", "Normalize")] if normalize else [])]
-    switches = {switch: mode == pooling for switch, mode in SWITCHES.items()}
+def _with_modules(settings: SentenceSettings, folder: Path, listed: list[tuple[str, str]]) -> SentenceSettings:
+    unknown = [kind for kind, _ in listed if kind not in READERS]
+    if unknown:
+        raise _unsupported(folder / "modules.json", unknown)
+    modules = [module for kind, path in listed if (module := read_module(kind, folder / path)) is not None]
+    normalize = False
+    while modules and isinstance(modules[-1], Normalize) and settings.truncate_dim is None:
+        normalize = bool(modules.pop())
+    return replace(settings, modules=tuple(modules), normalize=normalize)
+
+
+def _unsupported(path: Path, kinds: list[str]) -> InputError:
+    return InputError(
+        f"{path}: unsupported modules: {', '.join(kinds)}; expected Transformer, Pooling and then any of "
+        f"{', '.join(READERS)}. Choose a pooling, such as mean, to embed without its modules"
+    )
+
+
+def _modules(path: Path) -> list[tuple[str, str]]:
+    """The kinds of a folder's modules, and their folders in it."""
+    if not path.is_file():
+        return []
+    listed, found = read_json_value(path), []
+    if not isinstance(listed, list) or not listed or not all(isinstance(one, dict) for one in listed):
+        raise InputError(f"{path}: expected a list of modules")
+    for number, one in enumerate(listed):
+        keys = ConfigKeys(path, one)
+        keys.finish(MODULE_KEYS)
+        package, _, kind = str(one.get("type", "")).rpartition(".")
+        place = one.get("path", "" if number == 0 else f"{number}_{kind}")
+        if place != "" and (not isinstance(place, str) or not stays_inside(place)):
+            raise InputError(f"{path}: the path of a module is {place!r}; expected a folder inside {path.parent}")
+        if not package.startswith("sentence_transformers."):  # code of the model's author
+            kind = f"{package}.{kind}" if kind else "an unnamed module"
+        found.append((kind, place))
+    return found
+
+
+def _pooling(path: Path) -> dict[str, Any]:
+    keys = ConfigKeys(path)
+    switches = [mode for key, mode in SWITCHES.items() if keys.take(key) is True]
+    modes = keys.take("pooling_mode", switches)
+    modes = list(modes) if isinstance(modes, list) else [modes]
+    include_prompt = bool(keys.take("include_prompt", True))
+    if not modes or not all(mode in POOLINGS for mode in modes):
+        found = " and ".join(map(str, modes)) or " and ".join(map(str, keys.rest)) or "no pooling"
+        raise InputError(
+            f"{path}: it specifies {found}; expected one or several of {', '.join(POOLINGS)}. Or choose a pooling"
+        )
+    keys.finish(HARMLESS_POOLING)
+    return {"pooling": "+".join(modes), "include_prompt": include_prompt}
+
+
+def _model(path: Path) -> dict[str, Any]:
+    """The settings in config_sentence_transformers.json."""
+    keys = ConfigKeys(path)
+    keys.expect("model_type", "SentenceTransformer")
+    prompts, default = keys.take("prompts") or {}, keys.take("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+        raise InputError(f"{path}: prompts is {prompts!r}; expected an object of names and texts")
+    if default is not None and default not in (*prompts, "query", "document"):
+        raise InputError(
+            f"{path}: default_prompt_name is {default!r}, which its prompts do not have: {', '.join(prompts)}"
+        )
+    similarity = keys.take("similarity_fn_name") or "cosine"
+    if similarity not in SIMILARITIES:
+        raise keys.refusal(f"similarity_fn_name is {similarity!r}", f"expected one of {', '.join(SIMILARITIES)}")
+    truncate_dim = keys.take_count("truncate_dim")
+    keys.finish(HARMLESS_MODEL)
+    return {
+        "prompts": {name: text or "" for name, text in prompts.items()},
+        "default_prompt_name": default,
+        "similarity": similarity,
+        "truncate_dim": truncate_dim,
+    }
+
+
+def _texts(folder: Path) -> dict[str, Any]:
+    """The settings in sentence_bert_config.json, which older versions named after the family."""
+    present = (folder / name for name in TEXT_CONFIGS if (folder / name).is_file())
+    keys = ConfigKeys(next(present, folder / TEXT_CONFIGS[0]))
+    length, lower = keys.take_count("max_seq_length"), keys.take("do_lower_case", False)
+    if not isinstance(lower, bool):
+        raise InputError(f"{keys.path}: do_lower_case is {lower!r}; expected true or false")
+    keys.expect("transformer_task", "feature-extraction")
+    keys.expect("module_output_name", "token_embeddings")
+    modalities = keys.take("modality_config") or {"text": TEXT_MODALITIES[0]}
+    # Other entries than that of texts are for images and sounds; with a message, texts are read as a chat.
+    if not isinstance(modalities, dict) or "message" in modalities or modalities.get("text") not in TEXT_MODALITIES:
+        raise keys.refusal(f"modality_config is {modalities!r}", "expected texts that are read without a chat template")
+    for old, new in ARGUMENTS:
+        arguments = ConfigKeys(keys.path, {**(keys.take(old) or {}), **(keys.take(new) or {})})
+        if old == "tokenizer_args":
+            length = arguments.take_count("model_max_length") or length
+        arguments.finish(HARMLESS_ARGUMENTS)
+    keys.finish(HARMLESS_TEXT)
+    return {"max_length": length, "do_lower_case": lower}
+
+
+def sentence_files(
+    *,
+    hidden_size: int,
+    max_length: int | None,
+    normalize: bool,
+    pooling: str = "mean",
+    settings: SentenceSettings | None = None,
+) -> dict[str, bytes]:
+    """The files that make a model folder one of sentence-transformers; `settings` are those besides the arguments."""
+    settings = settings or SentenceSettings()
+    listed: list[VectorModule] = [*settings.modules, *([Normalize()] if normalize else [])]
+    names = ["Transformer", "Pooling", *(type(module).__name__ for module in listed)]
+    paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(names) if index)]
+    modes = pooling.split("+")
+    # Several are written as a list, which has their order; one as old versions read it, too.
+    stated: dict[str, object] = {switch: mode == pooling for switch, mode in SWITCHES.items()}
+    if len(modes) > 1:
+        stated = {"pooling_mode": modes}
     documents: dict[str, object] = {
         "modules.json": [
             {"idx": index, "name": str(index), "path": path, "type": f"{TYPES}.{kind}"}
-            for index, (path, kind) in enumerate(modules)
+            for index, (path, kind) in enumerate(zip(paths, names, strict=True))
         ],
         "sentence_bert_config.json": {"max_seq_length": max_length, "do_lower_case": False},
-        "config_sentence_transformers.json": {
-            "prompts": {},
-            "default_prompt_name": None,
-            "similarity_fn_name": "cosine",
+        MODEL_CONFIG: {
+            "prompts": dict(settings.prompts),
+            "default_prompt_name": settings.default_prompt_name,
+            "similarity_fn_name": settings.similarity,
+            **({} if settings.truncate_dim is None else {"truncate_dim": settings.truncate_dim}),
         },
-        "1_Pooling/config.json": {"word_embedding_dimension": hidden_size, **switches},
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": hidden_size,
+            **stated,
+            **({} if settings.include_prompt else {"include_prompt": False}),
+        },
     }
-    return {name: json_bytes(document) for name, document in documents.items()}
-
-
-def _pooling(folder: Path) -> str | None:
-    path = folder / "1_Pooling" / "config.json"
-    if not path.is_file():
-        return None
-    document = read_json(path)
-    modes = document.get("pooling_mode")
-    if modes is None:
-        modes = [
-            SWITCHES.get(key, key) for key, on in document.items() if key.startswith("pooling_mode_") and on is True
-        ]
-    modes = modes if isinstance(modes, list) else [modes]
-    if len(modes) != 1 or modes[0] not in TEXT_POOLINGS:
-        raise InputError(
-            f"{path}: it specifies {' and '.join(map(str, modes)) or 'no pooling'}, which Regard does not support; "
-            f"choose a pooling: {', '.join(TEXT_POOLINGS)}"
-        )
-    return str(modes[0])
-
-
-def _modules(path: Path, *, refuse: bool) -> list[str]:
-    """The kinds of a folder's modules. Unsupported ones, such as a dense layer after the pooling, are refused."""
-    if not path.is_file():
-        return []
-    modules = read_json_value(path)
-    if not isinstance(modules, list):
-        raise InputError(f"{path}: expected a list of modules")
-    kinds = [str(module.get("type", "")).rpartition(".")[2] if isinstance(module, dict) else "" for module in modules]
-    unsupported = [kind or "an unnamed module" for kind in kinds if kind not in MODULES]
-    if unsupported and refuse:
-        raise InputError(
-            f"{path}: unsupported modules: {', '.join(unsupported)}; choose a pooling "
-            f"({', '.join(TEXT_POOLINGS)}) to ignore them"
-        )
-    return kinds
-
-
-def _refuse_prompts(folder: Path) -> None:
-    """Raise InputError if sentence-transformers would truncate the vectors, or put a prompt before every text.
-
-    Prompts that only a caller of that library can choose, and empty ones, change nothing.
-    """
-    path, pooling = folder / "config_sentence_transformers.json", folder / "1_Pooling" / "config.json"
-    document = read_json(path) if path.is_file() else {}
-    default, prompts = document.get("default_prompt_name"), document.get("prompts")
-    prompt = prompts.get(default) if isinstance(prompts, dict) and isinstance(default, str) else None
-    found = []
-    if document.get("truncate_dim") is not None:
-        found.append(f"truncate_dim is {document['truncate_dim']!r}")
-    if default is not None and prompt != "":
-        use = "which its prompts do not have" if prompt is None else f"which puts {prompt!r} before every text"
-        found.append(f"default_prompt_name is {default!r}, {use}")
-        if pooling.is_file() and read_json(pooling).get("include_prompt") is False:
-            found.append("include_prompt is false")
-    if found:
-        raise InputError(
-            f"{path}: {'; '.join(found)}: Regard does not follow this yet. To embed without it, choose a pooling "
-            f"({', '.join(TEXT_POOLINGS)}), or remove it from the file"
-        )
-
-
-def unused_prompts(folder: Path) -> list[str]:
-    """The prompts that sentence-transformers puts before the queries and the documents of a search, unlike Regard."""
-    path = folder / "config_sentence_transformers.json"
-    prompts = read_json(path).get("prompts") if path.is_file() else None
-    if not isinstance(prompts, dict):
-        return []
-    document = next((name for name in ("document", "passage", "corpus") if name in prompts), "")
-    return [str(prompts[name]) for name in ("query", document) if prompts.get(name)]
-
-
-def _length(folder: Path) -> int | None:
-    path = folder / "sentence_bert_config.json"
-    value = read_json(path).get("max_seq_length") if path.is_file() else None
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{path}: max_seq_length is {value!r}; expected a number of tokens")
-    return value
+    files = {name: json_bytes(document) for name, document in documents.items()}
+    for path, module in zip(paths[2:], listed, strict=True):
+        if module.config:
+            files[f"{path}/config.json"] = json_bytes(module.config)
+            files[f"{path}/model.safetensors"] = save_tensors(module.state_dict())
+    return files

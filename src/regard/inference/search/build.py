@@ -21,11 +21,9 @@ from regard.data.text_inputs import read_items
 from regard.errors import InputError, suggest
 from regard.events import Event, Note, Progress, drain
 from regard.files.output_file import refuse_link
-from regard.inference.bulk.shards import weights_digest
 from regard.inference.embedding.bulk import embed_events
-from regard.inference.embedding.sentence_transformers import unused_prompts
 from regard.inference.search.documents import Documents, DocumentTexts, IndexedText, write_documents
-from regard.inference.search.index import Index, engine_of
+from regard.inference.search.index import Index, engine_of, weights_of
 from regard.inference.search.index_folder import (
     ADDING,
     EVERY,
@@ -173,14 +171,13 @@ def add_documents(
                 engine_of(existing.model, loaded[0], str(folder))
             return loaded[0]
 
-        chosen: dict[str, Any] = {"long": "cut", **(settings or {})}
+        chosen: dict[str, Any] = {"long": "cut", "task": "document", **(settings or {})}
         if existing is not None:
-            chosen = {name: getattr(existing.model, name) for name in ("layers", "pooling", "max_length", "long")}
+            chosen = existing.model.options()
         result = yield from embed_events(
             DocumentTexts(documents),
             adding / VECTORS,
             load_checked,
-            normalize=True,
             force=True,
             shard_size=SHARD_SIZE,
             **chosen,
@@ -190,21 +187,21 @@ def add_documents(
         for path in adding.glob(f"{VECTORS}.*"):  # the record of the finished job
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         if existing is None:
-            home, name = loaded[0].folder, loaded[0].name
-            if home is not None and (prompts := unused_prompts(home)):
-                quoted = " and ".join(map(repr, prompts))
-                yield Note(
-                    message=f"warning: {home}: its prompts for queries or documents ({quoted}) are not used, which a "
-                    "search with sentence-transformers puts before them; put them before your texts for its results"
-                )
+            name, stated = loaded[0].name, result._settings
             model = ModelRecord(
                 os.path.abspath(name) if os.path.isdir(name) else name,  # does not depend on the current folder
-                weights_digest(loaded[0]),
+                weights_of(loaded[0], stated),
                 result.layers,
                 result.pooling,
                 result.max_length,
                 chosen["long"],
+                result._normalize,
+                stated.digest,
+                result.prompt,
+                stated.find_prompt(task="query"),
             )
+            if model.query_prompt:
+                yield Note(message=f"before every query: the prompt {model.query_prompt!r}")
             existing = IndexManifest(model, result.width, (), tuple(keep), id_column, version=0)
         following = documents[count - 1].row + 1
         manifest = commit_added(folder, replace(existing, next_row=following, approximate=approximate), count, files)
@@ -278,6 +275,8 @@ def index(
     id: str | None = None,
     missing: str = "keep",
     approximate: bool = False,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
     device: str = "auto",
     on_event: Callable[[Event], object] | None = None,
 ) -> Index:
@@ -286,8 +285,9 @@ def index(
     `source`: a list of texts, a Series, a DataFrame, or the path of a file as `regard index` reads it. `output`: the
     folder of the index; without one it is kept in a temporary folder until `Index.save`. `columns`: the column of the
     texts, by default inferred. `keep`: other columns that results carry, or "all". `id`: the column of ids, by default
-    the row's number. `missing`: what happens to rows without a text: "keep" and "skip" leave them out, "error" refuses
-    them.
+    the row's number. `prompt` is put before every text, or the prompt with the name `prompt_name` in the model's
+    sentence-transformers folder; by default its prompt for documents. `missing`: what happens to rows without a text:
+    "keep" and "skip" leave them out, "error" refuses them.
     """
     check_source(source)
     if output is not None:
@@ -309,6 +309,7 @@ def index(
         keep=column_list(keep),
         id_column=id,
         approximate=approximate,
+        settings={"prompt": prompt, "prompt_name": prompt_name},
     )
     drain(events, on_event)
     found = Index(folder, temporary=temporary)

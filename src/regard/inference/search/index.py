@@ -6,6 +6,7 @@ import os
 import shutil
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -22,6 +23,7 @@ from regard.events import Event, drain
 from regard.files.disk import replace_folder
 from regard.inference.bulk.shards import weights_digest
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
+from regard.inference.embedding.sentence_transformers import SentenceSettings
 from regard.inference.search.bm25 import find_words, fuse_ranks, search_bm25, words_of
 from regard.inference.search.documents import IndexedText
 from regard.inference.search.exact import Positions, Ranking, Vectors
@@ -119,17 +121,32 @@ class Index:
                 position += 1
 
     def vectors(self, positions: Positions) -> Vectors:
-        """The vectors at positions that are in order."""
+        """The vectors at positions that are in order, of length 1: their inner products are cosines."""
         parts = []
         for segment, base in zip(self.segments, self.bases, strict=False):
             first, last = np.searchsorted(positions, (base, base + segment.rows))
             parts.append(segment.vectors[positions[first:last] - base])
-        return np.concatenate(parts) if parts else np.empty((0, self.manifest.width), dtype=np.float32)
+        found = np.concatenate(parts) if parts else np.empty((0, self.manifest.width), dtype=np.float32)
+        if not self.manifest.model.normalize:
+            found /= np.linalg.norm(found, axis=1, keepdims=True).clip(1e-12)
+        return found
 
     def use_model(self, loaded: LoadedModel) -> None:
         """Embed queries with a loaded model; InputError unless it is the one that made the vectors."""
         self._engine = engine_of(self.manifest.model, loaded, self.name)
         self._loaded = loaded
+
+    def use_prompt(self, prompt: str | None, prompt_name: str | None, method: Method) -> None:
+        """Put another prompt before queries than the one of the index; None is that one."""
+        if prompt is None and prompt_name is None:
+            if self._engine is not None:
+                self._engine.use_prompt(self.manifest.model.query_prompt)
+            return
+        if method == "bm25":
+            raise InputError("a prompt is for the method dense or hybrid; bm25 compares words")
+        self.loaded_model()
+        assert self._engine is not None
+        self._engine.use_prompt(self._engine.settings.find_prompt(prompt, prompt_name))
 
     def load_model(self, model: str | os.PathLike[str] | None = None, *, device: str = "auto") -> None:
         """Load the model that embeds queries: that of the index, or a copy of it in another place."""
@@ -156,13 +173,17 @@ class Index:
         approximate: bool = False,
         rerank: FineTunedModel | str | os.PathLike[str] | None = None,
         rerank_top: int = 50,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
     ) -> SearchResult:
         """The `top` texts for each query.
 
         `method`: "dense" compares vectors, "bm25" counts the words in common, "hybrid" combines the ranks of both.
         `approximate` uses the approximate index where there is one. `rerank` is a model for pairs of texts, or its
-        folder: it scores the best `rerank_top` again.
+        folder: it scores the best `rerank_top` again. `prompt`, or the model's prompt with the name `prompt_name`, is
+        put before queries instead of the prompt for queries that the index has stored.
         """
+        self.use_prompt(prompt, prompt_name, method)
         reranker = None if rerank is None else "the given model"
         if isinstance(rerank, str | os.PathLike):
             reranker, rerank = os.fspath(rerank), load_fine_tuned(rerank)
@@ -371,20 +392,23 @@ class Index:
 
 
 def engine_of(record: ModelRecord, loaded: LoadedModel, name: str) -> EmbeddingEngine:
-    """The engine of a model as an index uses it; InputError if it is another model than the one of the index."""
-    if weights_digest(loaded) != record.weights:
+    """The engine of a model as an index uses it for queries; InputError if it is not the model of the index."""
+    engine = load_engine(loaded, **record.options(query=True))
+    if weights_of(loaded, engine.settings) != record.weights or (
+        record.modules and engine.settings.digest != record.modules
+    ):
         raise InputError(
-            f"{name} was built with the model {record.name}, and {loaded.name or 'the given model'} has other weights "
-            "or another tokenizer, so its vectors cannot be compared; use the same model, or build the index again"
+            f"{name} was built with the model {record.name}, and {loaded.name or 'the given model'} has other weights, "
+            "modules or another tokenizer, so its vectors cannot be compared; use the same model, or build the index "
+            "again"
         )
-    return load_engine(
-        loaded,
-        layers=record.layers,
-        pooling=record.pooling,
-        normalize=True,
-        max_length=record.max_length,
-        long=record.long,
-    )
+    return engine
+
+
+def weights_of(loaded: LoadedModel, settings: SentenceSettings) -> str:
+    """The hash of a model's weights and of the tokenizer as it is used with the settings of its folder."""
+    tokenizer = loaded.tokenizer.lowercased() if settings.do_lower_case else loaded.tokenizer
+    return weights_digest(replace(loaded, tokenizer=tokenizer))
 
 
 def open_index(folder: str | os.PathLike[str]) -> Index:

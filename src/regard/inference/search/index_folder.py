@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
@@ -131,7 +131,12 @@ def check_files(files: Files) -> Files:
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """The model that made the vectors, and the settings of embedding. `weights` is a hash of weights and tokenizer."""
+    """The model that made the vectors, and the settings of embedding.
+
+    `weights` is a hash of weights and tokenizer, `modules` one of the modules of its sentence-transformers folder; it
+    is empty if the vectors are those of the pooling alone. `prompt` was put before the texts, `query_prompt` is put
+    before queries.
+    """
 
     name: str
     weights: str
@@ -139,6 +144,21 @@ class ModelRecord:
     pooling: str
     max_length: int | None
     long: LongTexts
+    normalize: bool = True
+    modules: str = ""
+    prompt: str = ""
+    query_prompt: str = ""
+
+    def options(self, *, query: bool = False) -> dict[str, Any]:
+        """The options of `load_engine` for texts, or for queries."""
+        return {
+            "layers": self.layers,
+            "pooling": None if self.modules else self.pooling,
+            "normalize": self.normalize,
+            "max_length": self.max_length,
+            "long": self.long,
+            "prompt": self.query_prompt if query else self.prompt,
+        }
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,10 @@ class SearchResult(Result):
 
 
 class IndexResult(Result):
-    """An index that was written: `rows` texts in all, of which `added` are new."""
+    """An index that was written: `rows` texts in all, of which `added` are new.
+
+    `prompt` was put before every text, and `query_prompt` is put before queries.
+    """
 
     output: str
     rows: int
@@ -80,6 +83,8 @@ class IndexResult(Result):
     width: int
     model: str
     columns: list[str]
+    prompt: str = ""
+    query_prompt: str = ""
 
     def to_text(self) -> str:
         kept = f", columns {', '.join(self.columns)}" if self.columns else ""

@@ -20,7 +20,7 @@ from regard.inference.load_model import load_model
 from regard.inference.model_summary import summarize_folder, summarize_model
 from regard.models.family import can
 from regard.server.models import client_verbs as verbs
-from regard.server.models.completion_job import CompletionJob
+from regard.server.models.completion_job import ChatJob, CompletionJob
 from regard.server.models.messages import Reply
 from regard.server.models.services import BatchService, EmbeddingService, TaskService
 from regard.server.models.verb_job import SMALL_MODEL, ProcessModels, VerbJob
@@ -44,7 +44,7 @@ class ServedModel:
         loaded = load(path, device=choose_device(setup["device"]))
         self.loaded = loaded = replace(loaded, name=self.name)  # results and errors name the model: clients see no path
         loaded.model.eval()
-        if loaded.folder is not None and not local:  # settings that are not followed are an error
+        if loaded.folder is not None and not local and loaded.fine_tuned is None:  # what is not followed is an error
             read_sentence_settings(loaded.folder)
         self.embedding: EmbeddingService | None = None
         self.task: TaskService | None = None
@@ -62,6 +62,8 @@ class ServedModel:
                 self.task = TaskService(loaded.fine_tuned.with_precision(precision), max_tokens=max_tokens)
         elif can(loaded.model, "text-generation"):
             self.jobs["generate"] = CompletionJob(loaded)
+            if loaded.tokenizer.chat_template is not None:
+                self.jobs["chat"] = ChatJob(loaded)
         if self.embedding is not None:
             self.embedding.warm_up()
 
@@ -80,6 +82,7 @@ class ServedModel:
             "predict": task is not None and task.predicts,
             "rerank": task is not None and task.reranks,
             "generate": "generate" in self.jobs,
+            "chat": "chat" in self.jobs,
             "tokenize": isinstance(self.loaded.tokenizer, Tokenizer),
         }
         parameter = next(self.loaded.model.parameters())

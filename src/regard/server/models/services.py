@@ -58,8 +58,9 @@ class BatchService(Protocol):
 class EmbeddingService:
     """Vectors of texts or of token ids.
 
-    Arguments: `inputs` (strings, or lists of ids without special tokens), `truncate`, `normalize`, `dimensions`, and
-    `param`, the field that errors name. The reply is the bytes of a float32 array, and its number of columns.
+    Arguments: `inputs` (strings, or lists of ids without special tokens), `truncate`, `normalize`, `dimensions`,
+    `prompt_name` (by default the model's own prompt is put before texts), and `param`, the field that errors name. The
+    reply is the bytes of a float32 array, and its number of columns.
     """
 
     kind = "embed"
@@ -78,18 +79,25 @@ class EmbeddingService:
             self.engine.embed_ids(self.engine.tokenizer.encode_ids(["a text of a few words"] * count))
 
     def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
-        inputs, limit = arguments["inputs"], self.engine.max_length
+        inputs, prompt = arguments["inputs"], self.engine.prompt
+        if arguments.get("prompt_name") is not None:
+            try:
+                prompt = self.engine.settings.find_prompt(prompt_name=arguments["prompt_name"])
+                self.engine.prompt_length(prompt)
+            except InputError as error:
+                raise invalid(str(error), param="prompt_name") from None
         if inputs and not isinstance(inputs[0], str):
+            if prompt:
+                raise invalid("token ids have no prompt before them; send texts", param=arguments["param"])
             tokens = self._from_ids(inputs, arguments)
-        elif arguments["truncate"] or limit is None:
-            tokens = self.engine.tokenizer.encode_ids(inputs, max_length=limit)
         else:
-            tokens = self.engine.tokenizer.encode_ids(inputs)
+            tokens = self.engine.tokenize(inputs, prompt=prompt, cut=arguments["truncate"])
             self._check_length(tokens, arguments["param"])
+        skip = self.engine.prompt_length(prompt) if prompt else 0
         warning = ""
         if inputs and isinstance(inputs[0], str):
             warning = unreadable(self._reading, self.engine.tokenizer, inputs, tokens)
-        empty = np.flatnonzero(tokens.lengths == 0)
+        empty = np.flatnonzero(tokens.lengths <= skip)
         if len(empty):
             raise invalid(f"input {int(empty[0])} has no tokens for this model", param=arguments["param"])
         dimensions = arguments.get("dimensions")
@@ -109,9 +117,18 @@ class EmbeddingService:
             return vectors.astype(np.float32, copy=False).tobytes(), vectors.shape[1]
 
         total = int(tokens.lengths.sum())
-        return PreparedRequest(list(_split_tokens(tokens)), finish, total, warning)
+        parts = [(count, (skip, part)) for count, part in _split_tokens(tokens)]
+        return PreparedRequest(parts, finish, total, warning)
 
-    def compute(self, contents: Sequence[TokenIds]) -> list[NDArray[np.float32]]:
+    def compute(self, contents: Sequence[tuple[int, TokenIds]]) -> list[NDArray[np.float32]]:
+        """The vectors of parts; those whose prompt takes no part in the pooling are pooled by its length."""
+        results: dict[int, NDArray[np.float32]] = {}
+        for skip in {skip for skip, _ in contents}:
+            chosen = [index for index, (length, _) in enumerate(contents) if length == skip]
+            results |= zip(chosen, self._embed([contents[index][1] for index in chosen], skip), strict=True)
+        return [results[index] for index in range(len(contents))]
+
+    def _embed(self, contents: Sequence[TokenIds], skip: int) -> list[NDArray[np.float32]]:
         tokens = contents[0]
         if len(contents) > 1:
             tokens = TokenIds(
@@ -119,7 +136,7 @@ class EmbeddingService:
                 np.concatenate([one.lengths for one in contents]),
                 np.concatenate([one.num_truncated for one in contents]),
             )
-        vectors = self.engine.embed_ids(tokens)
+        vectors = self.engine.embed_ids(tokens, prompt_length=skip)
         return np.split(vectors, np.cumsum([len(one) for one in contents])[:-1])
 
     def _check_length(self, tokens: TokenIds, param: str) -> None:
@@ -164,7 +181,7 @@ class TaskService:
 
     @property
     def predicts(self) -> bool:
-        return self.task.name in LABEL_TASKS
+        return self.task.name in LABEL_TASKS or self.fine_tuned.published is not None
 
     @property
     def reranks(self) -> bool:
@@ -219,9 +236,8 @@ class TaskService:
     def _labels(self, results: list[list[torch.Tensor]], raw: bool) -> list[list[tuple[str, float]]]:
         """Each label with its score, the highest first."""
         logits = torch.cat([row for part in results for row in part]).double()
-        multi_label = getattr(self.task, "multi_label", False)
-        scores = logits if raw else logits.sigmoid() if multi_label else logits.softmax(-1)
-        labels = self.fine_tuned.labels
+        scores = logits if raw else self.task.scores(logits)
+        labels = self.task.labels
         return [
             sorted(zip(labels, row, strict=True), key=lambda entry: entry[1], reverse=True) for row in scores.tolist()
         ]

@@ -28,6 +28,7 @@ from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.inference.embedding.sentence_transformers import read_sentence_settings
 from regard.known import DEFAULT_EMBEDDING_MODEL, DEFAULT_MODEL
 from regard.models.family import can
+from regard.nn.pooling import POOLINGS
 from regard.tasks.fine_tuned_model import FineTunedModel, predict
 from regard.tasks.inputs import VectorSettings
 from regard.tasks.task import LossFunction, Prediction, Task
@@ -62,12 +63,13 @@ def num_texts(examples: Sequence[Any]) -> int:
 
 
 def vector_settings(folder: Path, texts: int) -> VectorSettings:
-    """The pooling that a folder of an embedding model states; the mean for other models."""
+    """The pooling that the folder of an embedding model states, without its modules; the mean for other models."""
     try:
         stated = read_sentence_settings(folder)
-    except InputError:  # a layer after the pooling; the mean of the tokens is a vector too
+    except InputError:  # modules that are not supported; the mean of the tokens is a vector too
         return VectorSettings(num_texts=texts)
-    return VectorSettings(stated.pooling or "mean", bool(stated.normalize), texts)
+    pooling = stated.pooling if stated.pooling in POOLINGS else "mean"  # a head is as wide as one of them
+    return VectorSettings(pooling, bool(stated.normalize), texts)
 
 
 @cache
