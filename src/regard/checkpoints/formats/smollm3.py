@@ -27,4 +27,6 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
 
 
 KEYS = {**llama.KEYS, **{name: name for name in ("attention_bias", "mlp_bias", "no_rope_layers")}}
-FORMAT = llama.file_format("SmolLM3", KEYS, read=read, fixed={"use_sliding_window": False})
+FORMAT = llama.file_format(
+    "SmolLM3", KEYS, read=read, fixed={"use_sliding_window": False}, class_prefixes=llama.ANSWERING
+)
