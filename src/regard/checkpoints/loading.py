@@ -129,12 +129,18 @@ def _find_folder(name_or_path: str | os.PathLike[str], *, revision: str, offline
 
 
 def transformer_folder(folder: Path) -> Path:
-    """The folder with the weights: that of the first module, in folders of old versions of sentence-transformers."""
+    """The folder with the weights: that of the first module, in folders of old versions of sentence-transformers, or
+    that of the first module for documents, where queries have others."""
     listed = folder / "modules.json"
     if not folder.is_dir() or (folder / "config.json").is_file() or not listed.is_file():
         return folder
     modules = read_json_value(listed)
     path = modules[0].get("path") if isinstance(modules, list) and modules and isinstance(modules[0], dict) else ""
+    router = folder / "router_config.json"
+    if not path and router.is_file():
+        routes = read_json(router).get("structure")
+        names = routes.get("document") if isinstance(routes, dict) else None
+        path = names[0] if isinstance(names, list) and names else ""
     return folder / path if isinstance(path, str) and path and stays_inside(path) else folder
 
 

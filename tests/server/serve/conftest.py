@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from benchmarks.serve_process import ServerProcess, start_server
 KEY = "the-key-of-the-tests"
 EMBED, GPT, CLASSIFIER, RERANKER = "tiny-embed", "tiny-gpt", "tiny-classifier", "tiny-reranker"
 CHAT = "tiny-chat"
+PROMPTS = {"query": "they call: ", "document": "the film "}
 TEXTS = ["the film was good", "a bad day", "they love it", "the water is hot", "people call him a lot"]
 
 
@@ -27,6 +29,7 @@ def model_folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFacto
 
     root = tmp_path_factory.mktemp("served")
     shutil.copytree(tiny_bert_folder, root / EMBED)
+    (root / EMBED / "config_sentence_transformers.json").write_text(json.dumps({"prompts": PROMPTS}))
     shutil.copytree(gpt_folder(root / "made", positions=128), root / GPT)
     shutil.copytree(chat_folder(root / "made-chat"), root / CHAT)
     encoder, tokenizer = regard.load(tiny_bert_folder)

@@ -19,10 +19,11 @@ from regard.inference.generation.text_generator import REPLACEMENT
 from regard.inference.load_model import load_model
 from regard.inference.model_summary import summarize_folder, summarize_model
 from regard.models.family import can
+from regard.server.errors import invalid
 from regard.server.models import client_verbs as verbs
 from regard.server.models.completion_job import ChatJob, CompletionJob
 from regard.server.models.messages import Reply
-from regard.server.models.services import BatchService, EmbeddingService, TaskService
+from regard.server.models.services import BatchService, EmbeddingService, TaskService, TokenVectorService
 from regard.server.models.verb_job import SMALL_MODEL, ProcessModels, VerbJob
 from regard.server.models.worker import Job, ModelWorker
 from regard.text import Tokenizer
@@ -71,6 +72,8 @@ class ServedModel:
     def services(self) -> dict[str, BatchService]:
         """The operations whose requests are computed together."""
         found: dict[str, BatchService | None] = {"embed": self.embedding, "task": self.task}
+        if self.embedding is not None:
+            found["embed_all"] = TokenVectorService(self.embedding)
         return {name: service for name, service in found.items() if service is not None}
 
     def info(self) -> dict[str, Any]:
@@ -139,6 +142,11 @@ class ServedModel:
         """For each text, its tokens: id, text, whether it is special, and the characters [start, stop)."""
         tokenizer: Tokenizer = self.loaded.tokenizer
         texts = arguments["inputs"]
+        if (name := arguments.get("prompt_name")) is not None:
+            if self.embedding is None:
+                raise invalid("prompt_name: this model embeds no texts, so it has no prompts", param="prompt_name")
+            prompt = self.embedding.find_prompt(name)
+            texts = [prompt + text for text in texts]
         encodings = tokenizer.encode_batch(texts, add_special_tokens=arguments["add_special_tokens"])
         return [
             [

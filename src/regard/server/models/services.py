@@ -7,6 +7,7 @@ parts of many requests together (`compute`), and makes the reply of a request of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,9 +18,9 @@ from numpy.typing import NDArray
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.reading import reading_count
 from regard.data.examples import TextExample
-from regard.errors import InputError
+from regard.errors import InputError, suggest
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
-from regard.inference.search.index import check_reranker
+from regard.inference.reranking import Reranker
 from regard.server.errors import invalid, too_long
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
 from regard.tasks.fine_tuned_model import FineTunedModel
@@ -28,6 +29,7 @@ from regard.text import TokenIds, Tokenizer
 from regard.text.reading import ReadingCount
 
 PART_TOKENS = 256  # of a request with many texts that are computed at once, so that others get their turn
+MAX_TOKEN_NUMBERS = 5_000_000  # of an answer with the vectors of tokens: about 60 MB of JSON
 LABEL_TASKS = ("classify", "pair")
 
 
@@ -78,14 +80,24 @@ class EmbeddingService:
         for count in (1, 2, 4, 8, 16):
             self.engine.embed_ids(self.engine.tokenizer.encode_ids(["a text of a few words"] * count))
 
-    def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
+    def find_prompt(self, name: str) -> str:
+        """The prompt of the model's folder with a name; RequestError without one."""
+        prompts = self.engine.settings.prompts
+        if name not in prompts:
+            known = suggest(name[:200], prompts) if prompts else "its folder states no prompts; leave out prompt_name"
+            raise invalid(f"prompt_name: this model has no prompt {name[:200]!r}; {known}", param="prompt_name")
+        prompt = self.engine.settings.find_prompt(prompt_name=name)
+        try:
+            self.engine.prompt_length(prompt)
+        except InputError as error:
+            raise invalid(str(error), param="prompt_name") from None
+        return prompt
+
+    def tokenize(self, arguments: Mapping[str, Any]) -> tuple[TokenIds, int, str]:
+        """The token ids of a request, how many of a prompt the pooling leaves out, and what the model cannot read."""
         inputs, prompt = arguments["inputs"], self.engine.prompt
         if arguments.get("prompt_name") is not None:
-            try:
-                prompt = self.engine.settings.find_prompt(prompt_name=arguments["prompt_name"])
-                self.engine.prompt_length(prompt)
-            except InputError as error:
-                raise invalid(str(error), param="prompt_name") from None
+            prompt = self.find_prompt(arguments["prompt_name"])
         if inputs and not isinstance(inputs[0], str):
             if prompt:
                 raise invalid("token ids have no prompt before them; send texts", param=arguments["param"])
@@ -100,6 +112,10 @@ class EmbeddingService:
         empty = np.flatnonzero(tokens.lengths <= skip)
         if len(empty):
             raise invalid(f"input {int(empty[0])} has no tokens for this model", param=arguments["param"])
+        return tokens, skip, warning
+
+    def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
+        tokens, skip, warning = self.tokenize(arguments)
         dimensions = arguments.get("dimensions")
         if dimensions is not None and dimensions > self.engine.width:
             raise invalid(
@@ -129,14 +145,7 @@ class EmbeddingService:
         return [results[index] for index in range(len(contents))]
 
     def _embed(self, contents: Sequence[TokenIds], skip: int) -> list[NDArray[np.float32]]:
-        tokens = contents[0]
-        if len(contents) > 1:
-            tokens = TokenIds(
-                np.concatenate([one.ids for one in contents]),
-                np.concatenate([one.lengths for one in contents]),
-                np.concatenate([one.num_truncated for one in contents]),
-            )
-        vectors = self.engine.embed_ids(tokens, prompt_length=skip)
+        vectors = self.engine.embed_ids(_join_tokens(contents), prompt_length=skip)
         return np.split(vectors, np.cumsum([len(one) for one in contents])[:-1])
 
     def _check_length(self, tokens: TokenIds, param: str) -> None:
@@ -162,11 +171,45 @@ class EmbeddingService:
         return tokens
 
 
+class TokenVectorService:
+    """Vectors of the tokens of texts, before pooling: for each text those of its prompt and special tokens, too.
+
+    Arguments are those of an `EmbeddingService` without `normalize` and `dimensions`. The reply is the bytes of a
+    float32 array, its number of columns, and the number of tokens of each text.
+    """
+
+    kind = "embed_all"
+
+    def __init__(self, embedding: EmbeddingService) -> None:
+        self.embedding, self.max_tokens = embedding, embedding.max_tokens
+
+    def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
+        tokens, _, warning = self.embedding.tokenize(arguments)
+        total, width = int(tokens.lengths.sum()), self.embedding.engine.pooled_width
+        if total * width > MAX_TOKEN_NUMBERS:
+            raise invalid(
+                f"{arguments['param']}: {total:,} tokens have {total * width:,} numbers, more than the "
+                f"{MAX_TOKEN_NUMBERS:,} of an answer; send several requests",
+                param=arguments["param"],
+            )
+
+        def finish(results: list[NDArray[np.float32]]) -> tuple[bytes, int, list[int]]:
+            vectors = np.concatenate(results)
+            return vectors.tobytes(), vectors.shape[1], tokens.lengths.tolist()
+
+        return PreparedRequest(list(_split_tokens(tokens)), finish, total, warning)
+
+    def compute(self, contents: Sequence[TokenIds]) -> list[NDArray[np.float32]]:
+        vectors = iter(self.embedding.engine.embed_token_ids(_join_tokens(contents)))
+        return [np.concatenate([next(vectors) for _ in range(len(one))]) for one in contents]
+
+
 class TaskService:
     """Outputs of the head of a model that was fine-tuned to classify texts or to score pairs.
 
-    Arguments: `texts`, a list of pairs (text, second text or None); `truncate`; `raw_scores`; `param`; and `rerank`,
-    whether the reply is one score per pair or, for each text, every label with its score.
+    Arguments: `texts`, a list of pairs (text, second text or None); `truncate`; `param`; and `rerank`, whether
+    the reply is the score and the logit of each pair or, for each text, every label with its score (its logit with
+    `raw_scores`).
     """
 
     kind = "task"
@@ -176,6 +219,9 @@ class TaskService:
             raise InputError(f"a model for {fine_tuned.task.name} has neither labels nor scores of texts")
         self.fine_tuned, self.task = fine_tuned, fine_tuned.task
         self.model, self.builder = fine_tuned.model, fine_tuned.input_builder
+        self.reranker: Reranker | None = None
+        with suppress(InputError):  # a model of single texts, or of more than two classes
+            self.reranker = Reranker(fine_tuned)
         self._reading = reading_count(fine_tuned.folder)
         self.max_tokens = max_tokens or (1024 if fine_tuned.device.type == "cpu" else 1 << 14)
 
@@ -185,11 +231,7 @@ class TaskService:
 
     @property
     def reranks(self) -> bool:
-        try:
-            check_reranker(self.fine_tuned)
-        except InputError:
-            return False
-        return True
+        return self.reranker is not None
 
     def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
         pairs, param = arguments["texts"], arguments["param"]
@@ -201,8 +243,10 @@ class TaskService:
                     f"trained for {self.task.name}",
                     param=param,
                 )
+        reranker = self.reranker if arguments["rerank"] else None
         examples = [TextExample(text, second) for text, second in pairs]
-        inputs: list[TaskInput] = self.task.preprocess(examples, self.builder)
+        inputs: list[TaskInput]
+        inputs = self.task.preprocess(examples, self.builder) if reranker is None else reranker.preprocess(pairs)
         cut = next((i for i, one in enumerate(inputs) if any(row.num_truncated for row in one.sequences)), None)
         if cut is not None and not arguments["truncate"]:
             raise too_long(
@@ -210,15 +254,22 @@ class TaskService:
                 "shorten it, or start the server with --auto-truncate",
                 param=param,
             )
-        finish = self._scores if arguments["rerank"] else self._labels
-        raw = bool(arguments["raw_scores"])
+
+        def finish(results: list[list[torch.Tensor]]) -> list[Any]:
+            if reranker is None:
+                return self._labels(results, raw=arguments["raw_scores"])
+            found = reranker.relevance(inputs, [row for part in results for row in part])
+            return [(one.score, one.logit) for one in found]
+
         texts = [" ".join(filter(None, pair)) for pair in pairs]
         rows = TokenIds.from_lists([[token for row in one.sequences for token in row.ids] for one in inputs])
         assert self.fine_tuned.tokenizer is not None
         warning = unreadable(self._reading, self.fine_tuned.tokenizer, texts, rows)
+        if reranker is not None and cut is not None:
+            warning = "; ".join(filter(None, [warning, f"{param}: input {cut} is too long, and was cut"]))
         parts = [(total, inputs[texts]) for texts, total in _parts([len(one) for one in inputs])]
         tokens = sum(total for total, _ in parts)
-        return PreparedRequest(parts, lambda results: finish(results, raw), tokens, warning)
+        return PreparedRequest(parts, finish, tokens, warning)
 
     def compute(self, contents: Sequence[Sequence[TaskInput]]) -> list[list[torch.Tensor]]:
         inputs = [one for part in contents for one in part]
@@ -233,7 +284,7 @@ class TaskService:
         ends = np.cumsum([len(part) for part in contents]).tolist()
         return [logits[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
-    def _labels(self, results: list[list[torch.Tensor]], raw: bool) -> list[list[tuple[str, float]]]:
+    def _labels(self, results: list[list[torch.Tensor]], *, raw: bool) -> list[list[tuple[str, float]]]:
         """Each label with its score, the highest first."""
         logits = torch.cat([row for part in results for row in part]).double()
         scores = logits if raw else self.task.scores(logits)
@@ -242,23 +293,22 @@ class TaskService:
             sorted(zip(labels, row, strict=True), key=lambda entry: entry[1], reverse=True) for row in scores.tolist()
         ]
 
-    def _scores(self, results: list[list[torch.Tensor]], raw: bool) -> list[float]:
-        """The log-odds of the positive class, or the number that a regression predicts; a sigmoid unless `raw`."""
-        logits = torch.cat([row for part in results for row in part]).double()
-        scores = logits[:, 0]
-        if self.task.name != "regress":
-            labels = self.fine_tuned.labels
-            positive = labels.index(getattr(self.task, "positive_label", None) or labels[-1])
-            scores = logits[:, positive] - logits[:, 1 - positive]
-        found: list[float] = (scores if raw else scores.sigmoid()).tolist()
-        return found
-
 
 def unreadable(reading: ReadingCount, tokenizer: Tokenizer, texts: Sequence[str], tokens: TokenIds) -> str:
     """What the model cannot read of a request; the language is tested for a few texts only."""
     count = ReadingCount(reading.language, reading.is_foreign, max_tested=4)
     tokenizer.count(count, texts, tokens)
     return count.note("the model") or ""
+
+
+def _join_tokens(contents: Sequence[TokenIds]) -> TokenIds:
+    if len(contents) == 1:
+        return contents[0]
+    return TokenIds(
+        np.concatenate([one.ids for one in contents]),
+        np.concatenate([one.lengths for one in contents]),
+        np.concatenate([one.num_truncated for one in contents]),
+    )
 
 
 def _split_tokens(tokens: TokenIds) -> Iterator[tuple[int, TokenIds]]:
