@@ -129,7 +129,9 @@ def _find_family(document: Mapping[str, object], path: Path) -> Family:
     if family is not None:
         return family
     model_type = document.get("model_type")
-    hint = suggest(str(model_type)[:60], dict.fromkeys(map(_model_type, families().values())))
+    choices = dict.fromkeys(map(_model_type, families().values()))
+    own = NATIVE + str(model_type)[:60]
+    hint = suggest(own if own in choices else str(model_type)[:60], choices)
     raise InputError(f"{path}: model_type is {_short(model_type)}, which Regard does not know; {hint}")
 
 

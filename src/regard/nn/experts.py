@@ -56,8 +56,8 @@ class Experts(nn.Module):
         # In training every expert takes part, so that each has a gradient on each device.
         used = range(len(self.experts)) if self.training else chosen.unique().tolist()
         for number in used:
-            rows, places = torch.where(chosen == number)
-            update = self.experts[number](tokens[rows]) * weights[rows, places, None]
+            rows, ranks = torch.where(chosen == number)
+            update = self.experts[number](tokens[rows]) * weights[rows, ranks, None]
             result = result.index_add(0, rows, update.to(result.dtype))
         if self.shared is not None and self.shared_gate is not None:
             result = result + (torch.sigmoid(self.shared_gate(tokens)) * self.shared(tokens)).to(result.dtype)
