@@ -26,6 +26,7 @@ from regard.checkpoints.file_format import Table, TensorNames, format_of
 from regard.checkpoints.files import read_tensors, write_folder
 from regard.checkpoints.gguf import read_gguf_config, read_gguf_tensors
 from regard.checkpoints.packages import PACKAGES, packaged_folder
+from regard.checkpoints.static_embedding import is_model2vec, read_static_embedding
 from regard.checkpoints.storage import SCALE, dequantize
 from regard.engine.precision import convert_to_int8
 from regard.errors import InputError, suggest
@@ -56,7 +57,10 @@ def load(
     """
     folder = find_folder(name_or_path, revision=revision, offline=offline)
     with _collector_paused():
-        folder = transformer_folder(folder)
+        first, folder = first_module(folder)
+        if first == "StaticEmbedding":
+            static = read_static_embedding(folder).to(device)
+            return static, Tokenizer.open(folder, rows=static.config.vocab_size, plain=True)
         model = read_model(folder, dtype=torch.float32 if dtype == torch.int8 else dtype).to(device)
         if dtype == torch.int8:
             convert_to_int8(model)
@@ -102,14 +106,16 @@ def find_folder(name_or_path: str | os.PathLike[str], *, revision: str = "main",
     return fetch(name, revision=revision, offline=offline)
 
 
-def transformer_folder(folder: Path) -> Path:
-    """The folder with the weights: that of the first module, in folders of old versions of sentence-transformers."""
+def first_module(folder: Path) -> tuple[str, Path]:
+    """The kind of the first module of a sentence-transformers folder, and its folder; old versions gave it its own."""
     listed = folder / "modules.json"
-    if not folder.is_dir() or (folder / "config.json").is_file() or not listed.is_file():
-        return folder
-    modules = read_json_value(listed)
-    path = modules[0].get("path") if isinstance(modules, list) and modules and isinstance(modules[0], dict) else ""
-    return folder / path if isinstance(path, str) and path and stays_inside(path) else folder
+    if folder.is_dir() and listed.is_file():
+        modules = read_json_value(listed)
+        if isinstance(modules, list) and modules and isinstance(modules[0], dict):
+            kind, path = str(modules[0].get("type")).rpartition(".")[2], str(modules[0].get("path", ""))
+            inside = stays_inside(path) and not (folder / "config.json").is_file()
+            return kind, folder / path if inside else folder
+    return ("StaticEmbedding" if folder.is_dir() and is_model2vec(folder) else "Transformer"), folder
 
 
 def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module:

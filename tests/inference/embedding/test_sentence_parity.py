@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from numpy.typing import NDArray
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
 
@@ -325,3 +326,83 @@ def test_every_key_is_used_or_harmless_or_refused(file: str, build: Peer, tmp_pa
     path.write_text(json.dumps(document))
     with pytest.raises(InputError, match="of_tomorrow is 1"):
         embed(folder, TEXTS[:1])
+
+
+def write_model2vec(folder: Path, *, normalize: bool, **tensors: Any) -> None:
+    """The files that model2vec writes."""
+    (folder / "1_Normalize").mkdir(parents=True)
+    save_file({name: torch.as_tensor(value) for name, value in tensors.items()}, folder / "model.safetensors")
+    tokenizer_of("bert").backend_tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"model_type": "model2vec", "architectures": ["StaticModel"], "normalize": normalize, "hidden_dim": 9}
+    (folder / "config.json").write_text(json.dumps(config))
+    kinds = ["StaticEmbedding", *(["Normalize"] if normalize else [])]
+    modules = [
+        {"idx": i, "name": str(i), "path": "1_Normalize" if i else ".", "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+STATIC = [text for text in TEXTS if text]  # a text without tokens has no mean
+
+
+@pytest.mark.parametrize("place", ["", "0_StaticEmbedding"])
+@pytest.mark.parametrize("length", [None, 5])
+def test_static_embeddings(length: int | None, place: str, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    pipeline = tokenizer_of("bert").backend_tokenizer
+    if length:
+        pipeline.enable_truncation(length)
+    static = peer_modules.StaticEmbedding(pipeline, embedding_dim=9)
+    folder = tmp_path / "model"
+    prompts = {"query": "query : "}
+    theirs = peer.SentenceTransformer(modules=[static, dense(9, 4)], device="cpu", prompts=prompts, truncate_dim=3)
+    theirs.save(str(folder), create_model_card=False)
+    if place:  # as older versions saved it
+        (folder / place).mkdir()
+        for name in ("model.safetensors", "tokenizer.json"):
+            shutil.move(folder / name, folder / place)
+        modules = json.loads((folder / "modules.json").read_text())
+        modules[0]["path"] = place
+        (folder / "modules.json").write_text(json.dumps(modules))
+    for name in (None, "query"):
+        assert_same(embed(folder, STATIC, prompt_name=name), theirs.encode(STATIC, prompt_name=name))
+    index = regard.index(STATIC, model=folder)
+    assert index.search("i ing", top=1).results[0].hits[0].score <= 1
+    with pytest.raises(InputError, match="has no tokens"):
+        embed(folder, ["the film", ""])
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("quantized", [True, False])
+def test_model2vec(quantized: bool, normalize: bool, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(2)
+    folder, size = tmp_path / "model", len(WORDS)
+    tensors: dict[str, Any] = {"embeddings": torch.randn(size, 9, generator=generator).half()}
+    if quantized:
+        tensors = {
+            "embeddings": torch.randn(6, 9, generator=generator),
+            "mapping": torch.randint(0, 6, (size,), generator=generator),
+            "weights": torch.rand(size, generator=generator).double(),
+        }
+    write_model2vec(folder, normalize=normalize, **tensors)
+    theirs = peer.SentenceTransformer(str(folder), device="cpu").encode(STATIC)
+    np.testing.assert_allclose(embed(folder, STATIC), theirs, atol=1e-5 if quantized else 1e-3)  # theirs adds in fp16
+    found = regard.embed(STATIC, model=folder).vectors
+    (folder / "modules.json").unlink()
+    np.testing.assert_array_equal(regard.embed(STATIC, model=folder).vectors, found)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "named"),
+    [
+        ({"embeddings": np.zeros((5, 9), dtype=np.int8)}, "torch.int8"),
+        ({"vectors": np.zeros((5, 9), dtype=np.float32)}, "found vectors"),
+        ({"embeddings": np.zeros((5, 9), dtype=np.float32), "mapping": np.full(22, 5)}, "mapping names rows"),
+        ({"embeddings": np.zeros((5, 9), dtype=np.float32), "weights": np.zeros(4)}, "4 weights for 5 tokens"),
+    ],
+)
+def test_damaged_static_embeddings(tensors: dict[str, Any], named: str, tmp_path: Path) -> None:
+    write_model2vec(tmp_path / "model", normalize=False, **tensors)
+    with pytest.raises(InputError, match=named):
+        embed(tmp_path / "model")
