@@ -205,8 +205,8 @@ def has_tokenizer(folder: Path) -> bool:
 def read_tokenizer(folder: Path, *, plain: bool = False) -> tuple[Tokenizer, dict[str, Any]]:
     """Read a folder's tokenizer.json if it exists, else vocab.txt, vocab.json + merges.txt or a SentencePiece model.
 
-    Returns the pipeline and the keyword arguments for `regard.text.Tokenizer`. A `plain` one adds no special tokens, and
-    cuts texts as tokenizer.json alone says.
+    Returns the pipeline and the keyword arguments for `regard.text.Tokenizer`. A `plain` one adds no special tokens,
+    and cuts texts as tokenizer.json alone says.
     """
     settings, stated = TokenizerConfig.open(folder), None
     if (path := folder / "tokenizer.json").is_file():

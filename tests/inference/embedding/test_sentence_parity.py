@@ -199,7 +199,8 @@ def test_a_model_in_a_folder_of_its_own(build: Peer, tmp_path: Path) -> None:
 def test_an_index_has_the_prompts_of_both_sides(
     similarity: str, stated: dict[str, str], build: Peer, tmp_path: Path
 ) -> None:
-    theirs = build("bert", dense(WIDTH, 7), prompts=stated, similarity_fn_name=similarity)
+    after = [dense(WIDTH, 7), peer_modules.Normalize()]
+    theirs = build("bert", *after, prompts=stated, similarity_fn_name=similarity, truncate_dim=5)
     texts = [text for text in TEXTS if text]
     index = regard.index(texts, tmp_path / "index", model=tmp_path / "model")
     found = index.search(["the film"], top=len(texts)).results[0].hits
