@@ -20,9 +20,14 @@ from torch import nn
 import regard
 from regard import Embedder
 from regard.errors import InputError
+from regard.events import drain
 from regard.inference.embedding.engine import load_engine
 from regard.inference.embedding.sentence_transformers import read_sentence_settings
+from regard.inference.export import export
+from regard.inference.load_model import load_model
 from regard.nn.pooling import POOLINGS
+from regard.server.errors import RequestError
+from regard.server.models.services import EmbeddingService
 
 peer = pytest.importorskip("sentence_transformers")
 from sentence_transformers.sentence_transformer import modules as peer_modules  # noqa: E402
@@ -234,6 +239,49 @@ def test_similarity_is_that_of_the_folder(name: str, build: Peer, tmp_path: Path
     vectors = theirs.encode(texts)
     found = regard.embed(texts, model=tmp_path / "model").similarity()
     np.testing.assert_allclose(found, theirs.similarity(vectors, vectors), atol=1e-4)
+
+
+def test_an_export_keeps_modules_and_prompts(build: Peer, tmp_path: Path) -> None:
+    after = [dense(WIDTH, 7, use_residual=True), peer_modules.LayerNorm(7), peer_modules.Normalize()]
+    prompts = {"query": "query : "}
+    options: dict[str, Any] = {"prompts": prompts, "default_prompt_name": "query", "truncate_dim": 5}
+    theirs = build("bert", *after, pooling="weightedmean", include_prompt=False, **options)
+    loaded = load_model(tmp_path / "model")
+    result = drain(export(loaded, tmp_path / "copy", format="sentence-transformers"))
+    assert result.largest_difference < 1e-6
+    again = peer.SentenceTransformer(str(tmp_path / "copy"), device="cpu")
+    for name in (None, "query"):
+        assert_same(again.encode(TEXTS, prompt_name=name), theirs.encode(TEXTS, prompt_name=name))
+        assert_same(embed(tmp_path / "copy", prompt_name=name), theirs.encode(TEXTS, prompt_name=name))
+
+
+def test_a_service_follows_the_folder(build: Peer, tmp_path: Path) -> None:
+    """Requests with several prompts share a batch, of which the pooling leaves out different numbers of tokens."""
+    prompts = {"query": "query : ", "long": "the query was so long : "}
+    theirs = build("bert", dense(WIDTH, 7), include_prompt=False, prompts=prompts, default_prompt_name="long")
+    service = EmbeddingService(load_model(tmp_path / "model"), precision="fp32")
+    shared: dict[str, Any] = {"inputs": TEXTS, "truncate": True, "normalize": False, "param": "input"}
+    requests = [service.prepare({**shared, "prompt_name": name}) for name in ("query", None, "long")]
+    results = iter(service.compute([part for one in requests for _, part in one.parts]))
+    for request, name in zip(requests, ("query", "long", "long"), strict=True):
+        data, width = request.finish([next(results) for _ in request.parts])
+        assert_same(np.frombuffer(data, np.float32).reshape(-1, width), theirs.encode(TEXTS, prompt_name=name))
+    with pytest.raises(RequestError, match="no prompt 'doc'"):
+        service.prepare({**shared, "prompt_name": "doc"})
+    with pytest.raises(RequestError, match="token ids have no prompt"):
+        service.prepare({**shared, "inputs": [[5, 6]]})
+
+
+def test_a_continued_job_notices_another_prompt_and_other_modules(build: Peer, tmp_path: Path) -> None:
+    build("bert", dense(WIDTH, 7), prompts={"query": "query : "})
+    (tmp_path / "in.txt").write_text("the film\ngood\n")
+    source, output = tmp_path / "in.txt", tmp_path / "out.npy"
+    regard.embed(source, model=tmp_path / "model", output=output)
+    with pytest.raises(InputError, match="prompt was None and is 'query : '"):
+        regard.embed(source, model=tmp_path / "model", output=output, prompt_name="query")
+    build("bert", dense(WIDTH, 7), prompts={"query": "query : "})  # with other weights
+    with pytest.raises(InputError, match="the model"):
+        regard.embed(source, model=tmp_path / "model", output=output)
 
 
 def test_token_vectors_know_where_the_text_begins(build: Peer, tmp_path: Path) -> None:
