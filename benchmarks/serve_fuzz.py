@@ -23,6 +23,7 @@ KEPT_FAILURES = 20
 SETTLE_SECONDS = 3.0  # after which an idle server has returned the memory of its batches
 VALID: dict[str, dict[str, Any]] = {
     "/embed": {"inputs": TEXT, "normalize": True, "truncate": True},
+    "/embed_all": {"inputs": TEXT, "truncate": True},
     "/rerank": {"query": "a film", "texts": [TEXT, "a film"], "raw_scores": False, "return_text": True},
     "/predict": {"inputs": TEXT, "raw_scores": False, "truncate": True},
     "/similarity": {"inputs": {"source_sentence": TEXT, "sentences": ["a film", "a day"]}},
@@ -37,6 +38,14 @@ VALID: dict[str, dict[str, Any]] = {
         "seed": 1,
         "logprobs": 1,
         "n": 1,
+    },
+    "/v1/chat/completions": {
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": TEXT}],
+        "model": "",
+        "max_tokens": 2,
+        "temperature": 0,
+        "logprobs": True,
+        "top_logprobs": 1,
     },
     "/v1/fill": {"text": "a good _", "model": ""},
     "/v1/look": {"text": TEXT, "model": ""},

@@ -20,7 +20,7 @@ TORCH = HERE / "cpu-torch.txt"
 def peers() -> dict[str, str]:
     """The requirement of every peer, by its name."""
     lines = (HERE / "peers.txt").read_text(encoding="utf-8").splitlines()
-    return {line.split("==")[0]: line for line in lines if line and not line.startswith("#")}
+    return {line.split("==")[0].partition("[")[0]: line for line in lines if line and not line.startswith("#")}
 
 
 def python_of(name: str) -> Path:

@@ -64,6 +64,8 @@ from regard.training.recipes.finetuning.report import FineTuningReport
 from regard.training.recipes.pretraining.corpus import CorpusResult
 from regard.training.recipes.pretraining.recipe import PretrainingResult
 from regard.training.recipes.translation.recipe import TranslationReport
+from regard.verbs.cache import CacheResult
+from regard.verbs.download import DownloadResult
 from regard.verbs.models import ModelList
 
 _Model = str | PathLike[str] | LoadedModel | FineTunedModel | tuple[nn.Module, Any]
@@ -672,10 +674,28 @@ def sentence_map(
     """Map sentences: the first two principal components of their vectors, and the nearest neighbors of each by cosine."""
 
 def list_models(
+    name: str | None = None,
     *,
     on_event: Callable[[Event], object] | None = None,
 ) -> ModelList:
-    """List the model families and known checkpoints, with their sizes."""
+    """List the model families and known checkpoints, with their sizes; or describe a model before it is loaded."""
+
+def download(
+    name: str,
+    *,
+    revision: str = 'main',
+    output: str | PathLike[str] | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> DownloadResult:
+    """Download a model of the Hugging Face hub: only the files that Regard reads."""
+
+def cache(
+    *,
+    clear: str | None = None,
+    yes: bool = False,
+    on_event: Callable[[Event], object] | None = None,
+) -> CacheResult:
+    """Show the models in the local cache of the Hugging Face hub, or remove some."""
 
 def corpus_build(
     source: Sequence[str],
@@ -848,6 +868,7 @@ def predict(
     output: str | PathLike[str] | None = None,
     keep: Sequence[str] = [],
     threshold: float | None = None,
+    aggregation: Literal['none', 'simple', 'first', 'average', 'max'] | None = None,
     page: str | PathLike[str] | None = None,
     evidence: bool = False,
     precision: Literal['auto', 'fp32', 'bf16', 'int8'] | None = None,

@@ -30,3 +30,14 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02d}m" if hours else f"{minutes}min {rest}s" if minutes else f"{rest}s"
+
+
+def size_text(count: int) -> str:
+    """Format a number of bytes: 1.34 GB, 440.5 MB, 12 kB."""
+    return (
+        f"{count / 1e9:.2f} GB"
+        if count >= 1e9
+        else f"{count / 1e6:.1f} MB"
+        if count >= 1e6
+        else f"{count / 1e3:.0f} kB"
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import subprocess
 import sys
 import time
@@ -55,6 +54,7 @@ def files_in(folder: Path) -> set[str]:
 def test_only_the_needed_files_are_downloaded(model: FakeHub) -> None:
     folder = fetch("user/tiny")
     wanted = {"config.json", "vocab.txt", "tokenizer_config.json", "1_Pooling/config.json", "model.safetensors"}
+    wanted.add("README.md")  # states the language and the license
     assert files_in(folder) == wanted
     assert set(model.transferred()) == wanted
     assert torch.equal(read_tensors(folder)["a"], TENSORS["a"])
@@ -87,6 +87,7 @@ def test_a_download_is_announced_before_it_begins(
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", downloading)
     wanted = ["config.json", "vocab.txt", "tokenizer_config.json", "1_Pooling/config.json", "model.safetensors"]
+    wanted.append("README.md")
     files = model.models["user/tiny"]
     files["model.safetensors"] = WEIGHTS + b"\0" * 2_000_000
     total = sum(len(files[name]) for name in wanted)
@@ -202,6 +203,82 @@ def test_the_shards_named_by_the_index_are_downloaded(model: FakeHub) -> None:
         fetch("user/tiny")
 
 
+@pytest.fixture
+def modular(model: FakeHub) -> FakeHub:
+    """A repository with modules in folders, with routes inside one of them, and with much that is not needed."""
+    files = model.models["user/tiny"]
+    del files["1_Pooling/config.json"]
+    paths = ["", "1_Pooling", "2_Pool", "3_Dense", "4_Normalize", "5_Router"]
+    modules = [{"idx": i, "path": path, "type": path[2:] or "Transformer"} for i, path in enumerate(paths)]
+    files["modules.json"] = json.dumps(modules).encode()
+    routes = {"types": {"query_0_Static": "StaticEmbedding", "document_0_Dense": "Dense"}}
+    files |= {
+        "1_Pooling/config.json": b"{}",
+        "2_Pool/config.json": b"{}",
+        "3_Dense/config.json": b"{}",
+        "3_Dense/model.safetensors": b"those of Dense",
+        "3_Dense/pytorch_model.bin": b"never requested",
+        "5_Router/router_config.json": json.dumps(routes).encode(),
+        "5_Router/query_0_Static/tokenizer.json": b"{}",
+        "5_Router/query_0_Static/model.safetensors": b"those of a route",
+        "5_Router/document_0_Dense/config.json": b"{}",
+        "5_Router/document_0_Dense/pytorch_model.bin": b"the only one",
+        "added_tokens.json": b"{}",
+        "chat_template.jinja": b"",
+    }
+    unused = [
+        "onnx/config.json",
+        "openvino/model.bin",
+        "tiny-q4.gguf",
+        "checkpoint-5/model.safetensors",
+        "7_Other/config.json",
+    ]
+    files |= dict.fromkeys([*unused, "optimizer.pt", "training_args.bin", "pytorch_model.bin"], b"never requested")
+    return model
+
+
+def test_the_files_of_every_module_are_downloaded(modular: FakeHub) -> None:
+    from regard.checkpoints.hub import model_files
+
+    folder = fetch("user/tiny")
+    files = modular.models["user/tiny"]
+    unused = {name for name, data in files.items() if data in (b"never requested", b"other format")}
+    assert files_in(folder) == set(files) - unused == set(model_files(folder))
+    assert modular.transferred()[-1] == "model.safetensors", "the weights of the model complete a copy"
+    modular.log.clear()
+    assert fetch("user/tiny") == folder and modular.transferred() == []
+    assert fetch("user/tiny", offline=True) == folder
+    (folder / "3_Dense" / "config.json").unlink()
+    with pytest.raises(RegardError, match="no complete copy"):
+        fetch("user/tiny", offline=True)
+
+
+def test_a_model_in_the_folder_of_its_module(modular: FakeHub) -> None:
+    """Older repositories of sentence-transformers have the model in 0_Transformer."""
+    files = modular.models["user/tiny"]
+    files["modules.json"] = b'[{"path": "0_Transformer", "type": "Transformer"}]'
+    for name in ("config.json", "model.safetensors", "vocab.txt"):
+        files[f"0_Transformer/{name}"] = files.pop(name)
+    del files["pytorch_model.bin"]
+    folder = fetch("user/tiny")
+    assert files_in(folder / "0_Transformer") == {"config.json", "model.safetensors", "vocab.txt"}
+    assert fetch("user/tiny", offline=True) == folder
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc", "*", "a/../b", "a" * 300, "é", "x y"])
+def test_modules_in_other_folders_are_refused(model: FakeHub, path: str) -> None:
+    model.models["user/tiny"]["modules.json"] = json.dumps([{"path": path}]).encode()
+    with pytest.raises(InputError, match="refused: 1 modules, one in"):
+        fetch("user/tiny")
+
+
+def test_an_adapter_is_downloaded_with_its_weights(model: FakeHub) -> None:
+    model.models["user/adapter"] = {"adapter_config.json": b"{}", "adapter_model.safetensors": WEIGHTS, "x.bin": b""}
+    folder = fetch("user/adapter")
+    assert files_in(folder) == {"adapter_config.json", "adapter_model.safetensors"}
+    assert fetch("user/adapter", offline=True) == folder
+
+
 def test_an_index_that_points_outside_the_folder_is_refused(model: FakeHub) -> None:
     files = model.models["user/tiny"]
     del files["model.safetensors"]
@@ -231,6 +308,38 @@ def test_invalid_revisions(model: FakeHub, revision: str) -> None:
     assert model.log == []
 
 
+def test_a_revision_in_the_name(model: FakeHub) -> None:
+    model.tags["user/tiny"] = {"v1": {"config.json": b"{}", "model.safetensors": WEIGHTS, "vocab.txt": b"old\n"}}
+    tag = fetch("user/tiny@v1")
+    assert (tag / "vocab.txt").read_text() == "old\n" and tag.name == model.commit("user/tiny", "v1")
+    assert fetch("user/tiny", revision="v1") == fetch(f"user/tiny@{tag.name}") == tag
+    assert fetch("user/tiny@v1", revision="v1", offline=True) == tag
+    assert fetch("user/tiny").name == model.commit("user/tiny")
+    with pytest.raises(InputError, match="the revision is also 'v2'"):
+        fetch("user/tiny@v1", revision="v2")
+    with pytest.raises(InputError, match="no revision 'v9'"):
+        fetch("user/tiny@v9")
+    with pytest.raises(InputError, match="is not a revision"):
+        fetch("user/tiny@")
+
+
+def test_a_redirect_to_another_path(model: FakeHub) -> None:
+    model.redirects = True
+    assert torch.equal(read_tensors(fetch("user/tiny"))["a"], TENSORS["a"])
+    assert ("GET", "/cdn/user/tiny/resolve/" + model.commit("user/tiny") + "/model.safetensors") in model.log
+
+
+def test_too_many_requests(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    folder = fetch("user/tiny")
+    model.limited = 10**6
+    assert fetch("user/tiny") == folder, "the cache serves"
+    with pytest.raises(RegardError, match="429, too many requests: wait"):
+        fetch("user/other")
+    model.limited = 1
+    assert fetch("user/tiny") == folder
+
+
 @pytest.mark.parametrize("plain", [False, True])
 def test_missing_model(model: FakeHub, plain: bool) -> None:
     model.plain_errors = plain
@@ -244,14 +353,22 @@ def test_missing_revision_and_gated_model(model: FakeHub) -> None:
     model.gated.add("user/tiny")
     with pytest.raises(InputError, match="accept its terms"):
         fetch("user/tiny")
+    model.gated.clear()
+    model.login_required.add("user/tiny")
+    with pytest.raises(InputError, match="log in"):
+        fetch("user/tiny")
 
 
 def test_an_interrupted_transfer_is_resumed(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 16)
     model.cuts["model.safetensors"] = 1
     folder = fetch("user/tiny")
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
     assert model.transferred().count("model.safetensors") == 2
+    assert [one for path, one in model.ranges if path.endswith("model.safetensors")] == [f"bytes={len(WEIGHTS) // 2}-"]
 
 
 def test_a_transfer_that_always_fails_leaves_no_model(
@@ -309,8 +426,7 @@ def test_the_environment_and_the_command_in_the_message(model: FakeHub, tmp_path
     """Runs in separate processes because the library reads HF_HOME when it is imported."""
     with pytest.raises(RegardError) as caught:
         fetch("user/tiny", revision="main", offline=True)
-    advice = re.search(r'HF_HUB_OFFLINE=0 python -c "(.*)"$', str(caught.value))
-    assert advice and model.log == []
+    assert str(caught.value).endswith("HF_HUB_OFFLINE=0 regard download user/tiny") and model.log == []
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
     environment |= {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": model.url, "NO_PROXY": "127.0.0.1"}
 
@@ -318,9 +434,9 @@ def test_the_environment_and_the_command_in_the_message(model: FakeHub, tmp_path
         options = {"env": environment | {"HF_HUB_OFFLINE": offline}, "capture_output": True, "text": True}
         return subprocess.run([sys.executable, "-c", script], check=False, timeout=200, **options)
 
-    obeyed = run(advice[1], offline="0")
+    obeyed = run("from regard.cli.app import run; run(['download', 'user/tiny'])", offline="0")
     assert obeyed.returncode == 0, obeyed.stderr
-    assert obeyed.stdout == "" and "Fetching" in obeyed.stderr, "progress goes to standard error"
+    assert "Fetching" not in obeyed.stdout and "Fetching" in obeyed.stderr, "progress goes to standard error"
     assert list((tmp_path / "home" / "hub").rglob("model.safetensors"))
     model.log.clear()
     hit = run(

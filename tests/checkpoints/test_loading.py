@@ -105,15 +105,16 @@ def test_hub_names_are_downloaded_and_paths_never(folder: Path, monkeypatch: pyt
     for name in ("bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2"):
         assert find_folder(name) == folder
     assert requests == [
-        ("bert-base-uncased", {"revision": "main", "offline": None}),
-        ("sentence-transformers/all-MiniLM-L6-v2", {"revision": "main", "offline": None}),
+        ("bert-base-uncased", {"revision": "main", "offline": None, "weights": True}),
+        ("sentence-transformers/all-MiniLM-L6-v2", {"revision": "main", "offline": None, "weights": True}),
     ]
     assert find_folder("user/model", revision="v2", offline=True) == folder
-    assert requests[-1] == ("user/model", {"revision": "v2", "offline": True})
+    assert requests[-1] == ("user/model", {"revision": "v2", "offline": True, "weights": True})
+    assert find_folder("user/model@refs/pr/1") == folder and requests[-1][0] == "user/model@refs/pr/1"
     for path in ("./bert", "../bert", "~/bert", "/bert", "a/b/c", Path("bert")):
         with pytest.raises(InputError, match="no such folder"):
             find_folder(path)
-    assert len(requests) == 3
+    assert len(requests) == 4
 
 
 @pytest.mark.parametrize("name", ["", "user/", "two words", "bert\0base", "https://a", "x" * 5000, "user/mod..el"])

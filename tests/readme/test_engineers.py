@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from regard.cli.app import run
+from tests.checkpoints.conftest import FakeHub, fake_hub  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "engineers.md").read_text(encoding="utf-8")
@@ -26,13 +27,18 @@ def test_the_commands_run_and_the_answers_are_beside_the_rows(
     monkeypatch: pytest.MonkeyPatch,
     one_thread: None,
     page_built: None,
+    fake_hub: FakeHub,  # noqa: F811
 ) -> None:
+    fake_hub.models["sentence-transformers/all-MiniLM-L6-v2"] = {
+        path.name: path.read_bytes() for path in tiny_bert_folder.iterdir() if path.name != "checksums.json"
+    }
     shutil.copy(ROOT / "examples" / "reviews.csv", tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert len(COMMANDS) == 9
+    assert len(COMMANDS) == 11
+    without_model = ("search", "evaluate", "predict", "export", "models", "download")  # they name a model themselves
     for command in COMMANDS:
         words = shlex.split(command)[1:]
-        if words[0] not in ("search", "evaluate", "predict", "export"):  # these have the model of the folder
+        if words[0] not in without_model:
             words += ["--model", str(tiny_bert_folder)]
         assert run(words) == 0, (command, capsys.readouterr().err)
         assert capsys.readouterr().out, command

@@ -16,7 +16,8 @@ from regard.server.models.completion_job import CompletionJob
 )
 def test_a_prompt_that_the_model_cannot_read_is_said(prompt: str | list[int], warns: bool) -> None:
     job = CompletionJob(load_model("regard-gpt", device=choose_device("cpu")))
-    options = {"temperature": 1.0, "top_p": 1.0, "n": 1, "stop": [], "seed": 0, "logprobs": None, "stream": False}
+    options = {"temperature": 1.0, "top_p": 1.0, "n": 1, "stop": [], "seed": 0, "logprobs": None}
+    options |= {"stream": False, "echo": False}
     arguments: dict[str, Any] = {"prompts": [prompt], "max_tokens": 1, **options}
     reply, tokens, warning = drain(job(arguments, threading.Event(), lambda event: None))
     assert len(reply["choices"]) == 1 and tokens > 1

@@ -212,6 +212,8 @@ EXAMPLES: dict[str, Example] = {
         "two sentences or more",
     ),
     "models": Example({}, None, ""),
+    "download": Example({"name": "user/tiny"}, {"name": "a/b/c"}, "is not the name of a model on the hub"),
+    "cache": Example({}, {"clear": "user/none"}, "not in the cache of the hub"),
     "pretrain": Example(
         {
             "family": "bert",

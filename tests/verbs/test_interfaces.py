@@ -34,6 +34,7 @@ from regard.training.recipes.translation.config import TranslatorSection
 from regard.training.recipes.translation.recipe import new_model
 from regard.verbs import FUNCTIONS, VERBS, find
 from regard.verbs.base import cli_of, flag_of, holds_texts
+from tests.checkpoints.conftest import FakeHub, fake_hub  # noqa: F401
 from tests.inference.folders import tiny_clip, tiny_gpt
 from tests.interpret.classifiers import deciding
 from tests.server.conftest import BEARER, create_app
@@ -78,6 +79,12 @@ def placeholders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactor
     folders |= {"TEACHER": classifier.with_name("teacher"), **runs}
     files = {"PASSAGES": passages, "TAGGED": tagged, "LABELED": labeled, "PAIRS": pairs}
     return {name: str(path) for name, path in {**folders, **files}.items()}
+
+
+@pytest.fixture(autouse=True)
+def hub(fake_hub: FakeHub) -> None:  # noqa: F811
+    """The hub of `regard download`, and an empty cache."""
+    fake_hub.models["user/tiny"] = {"config.json": b"{}", "model.safetensors": b"weights"}
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,9 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import torch
@@ -33,8 +35,11 @@ SAFETENSORS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
 TASK = "task.json"  # in the folder of a fine-tuned model
 TRANSLATION = "translate.json"  # in the folder of a translator
+ADAPTER = "adapter_config.json"  # in a folder of PEFT, whose weights are added to those of another model
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 WEIGHTS = (SAFETENSORS, SAFETENSORS + INDEX, PICKLE, PICKLE + INDEX)
 OUR_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
+_outlines: ContextVar[Mapping[Path, Mapping[str, torch.Tensor]] | None] = ContextVar("outlines", default=None)
 DAMAGED = "damaged or cut short; download or copy it again"
 
 
@@ -44,7 +49,9 @@ def read_tensors(folder: str | os.PathLike[str], *, verified: bool = False) -> d
     Safetensors take precedence over pickles, and a single file over shards. If there is a `checksums.json`, the files
     it lists are verified, unless the caller knows that they are `verified`.
     """
-    folder = Path(folder)
+    folder, outlines = Path(folder), _outlines.get()
+    if outlines is not None and folder in outlines:
+        return dict(outlines[folder])
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give the folder with config.json and the weights")
     finish_save(folder)
@@ -55,10 +62,30 @@ def read_tensors(folder: str | os.PathLike[str], *, verified: bool = False) -> d
             f"{folder}: no readable weights: expected one of {', '.join(WEIGHTS)}; found "
             f"{', '.join(sorted(present)[:12]) or 'nothing'}. Convert other formats to {SAFETENSORS}"
         )
-    listed = {} if verified else verify(folder)
+    listed = {} if verified or outlines is not None else verify(folder)
     if listed and chosen not in listed:
         raise InputError(f"{folder / chosen}: not listed in {CHECKSUMS}; remove one of the two")
-    return _read_shards(folder / chosen) if chosen.endswith(INDEX) else read_tensor_file(folder / chosen)
+    tensors = _read_shards(folder / chosen) if chosen.endswith(INDEX) else read_tensor_file(folder / chosen)
+    return tensors if outlines is None else {name: tensor.to("meta") for name, tensor in tensors.items()}
+
+
+@contextmanager
+def outlines_only(known: Mapping[Path, Mapping[str, torch.Tensor]]) -> Iterator[None]:
+    """Inside, tensors are read as outlines: on the device meta, with their shapes and dtypes but without values.
+
+    Everything that loading checks can so be checked quickly; a model must be loaded onto the device meta, too. `known`
+    are the outlines of folders that lack their weights.
+    """
+    token = _outlines.set(known)
+    try:
+        yield
+    finally:
+        _outlines.reset(token)
+
+
+def reads_outlines() -> bool:
+    """Whether tensors are read as outlines."""
+    return _outlines.get() is not None
 
 
 def verify(folder: str | os.PathLike[str]) -> dict[str, str]:
@@ -157,8 +184,11 @@ def checksums(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def preferred_weights(names: Collection[str]) -> str | None:
-    """Return the weight file, or index of weight files, to read among the files of a folder; None if there is none."""
-    return next((name for name in WEIGHTS if name in names), None)
+    """Return the weight file, or index of weight files, to read among the files of a folder; None if there is none.
+
+    In a folder with an adapter, as for transformers, other weights do not count.
+    """
+    return next((name for name in (ADAPTER_WEIGHTS if ADAPTER in names else WEIGHTS) if name in names), None)
 
 
 def read_index(path: str | os.PathLike[str]) -> dict[str, str]:

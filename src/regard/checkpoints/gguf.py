@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.checkpoints.configs import parse_fields
 from regard.checkpoints.file_format import FileFormat, gguf_formats
+from regard.checkpoints.files import reads_outlines
 from regard.errors import InputError, suggest
 from regard.files.gguf_file import GgufFile
 from regard.models.family import families
@@ -77,7 +78,8 @@ def read_gguf_tensors(file: GgufFile) -> dict[str, Tensor]:
 def _tensor(file: GgufFile, name: str) -> Tensor:
     stored, data = file.tensors[name], file.bytes_of(name)
     if stored.type in FLOATS:
-        return torch.from_numpy(data).view(FLOATS[stored.type]).view(stored.shape)
+        tensor = torch.from_numpy(data).view(FLOATS[stored.type]).view(stored.shape)
+        return tensor.to("meta") if reads_outlines() and name not in VECTORS else tensor
     try:
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
         from gguf.quants import dequantize
@@ -85,6 +87,8 @@ def _tensor(file: GgufFile, name: str) -> Tensor:
         raise InputError(
             f"{file.path}: {name} is stored as {stored.type}, which is read with the package gguf: {INSTALL}"
         ) from None
+    if reads_outlines():
+        return torch.empty(stored.shape, device="meta")
     kind = GGMLQuantizationType[stored.type]
     block, block_bytes = GGML_QUANT_SIZES[kind]
     result = torch.empty(stored.size // block_bytes, block)

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from torch.overrides import TorchFunctionMode
 
 from regard.checkpoints.configs import parse_config, write_config
 from regard.checkpoints.file_format import Table, TensorNames, format_of
-from regard.checkpoints.files import read_tensors, write_folder
+from regard.checkpoints.files import ADAPTER, read_tensors, write_folder
 from regard.checkpoints.gguf import read_gguf_config, read_gguf_tensors
 from regard.checkpoints.packages import PACKAGES, packaged_folder
+from regard.checkpoints.peft import Adapter, add_adapter, joined_folder, read_record
 from regard.checkpoints.static_embedding import is_model2vec, read_static_embedding
 from regard.checkpoints.storage import SCALE, dequantize
 from regard.engine.precision import convert_to_int8
@@ -73,8 +75,28 @@ def save(model: nn.Module, folder: str | os.PathLike[str], tokenizer: Tokenizer 
     write_model(model, Path(folder), files={} if tokenizer is None else tokenizer.files())
 
 
-def find_folder(name_or_path: str | os.PathLike[str], *, revision: str = "main", offline: bool | None = None) -> Path:
-    """Return the folder of a model, or its GGUF file; a model on the hub is downloaded to the cache first."""
+def find_folder(
+    name_or_path: str | os.PathLike[str],
+    *,
+    revision: str = "main",
+    offline: bool | None = None,
+    weights: bool = True,
+    adapters: bool = True,
+) -> Path:
+    """Return the folder of a model, or its GGUF file; a model on the hub is downloaded to the cache first.
+
+    NAME@REVISION names a commit, a tag or a branch of a model on the hub. A folder of PEFT becomes one with its base
+    model, unless `adapters` are refused. Without `weights`, the files on the hub that describe a model suffice.
+    """
+    folder = _find_folder(name_or_path, revision=revision, offline=offline, weights=weights)
+    if not (folder / ADAPTER).is_file():
+        return folder
+    if not adapters:
+        raise InputError(f"{folder}: is an adapter of PEFT itself; expected the model to which an adapter is added")
+    return joined_folder(folder, partial(find_folder, offline=offline, weights=weights))
+
+
+def _find_folder(name_or_path: str | os.PathLike[str], *, revision: str, offline: bool | None, weights: bool) -> Path:
     name = os.fspath(name_or_path)
     folder = Path(os.path.expanduser(name))
     if name and os.path.isdir(folder):  # unlike Path.is_dir, os.path.isdir accepts any string
@@ -97,13 +119,17 @@ def find_folder(name_or_path: str | os.PathLike[str], *, revision: str = "main",
         if find_gguf(folder) is not None:
             return folder
         raise InputError(f"{name}: this is a file; expected a model folder, such as {folder.parent}, or a GGUF file")
-    if isinstance(name_or_path, os.PathLike) or name.startswith((".", "~", os.sep)) or name.count("/") > 1:
+    if (
+        isinstance(name_or_path, os.PathLike)
+        or name.startswith((".", "~", os.sep))
+        or name.partition("@")[0].count("/") > 1
+    ):
         beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if os.path.isdir(folder.parent) else []
         hint = f"; {suggest(folder.name, beside)}" if 0 < len(beside) <= 30 else ""
         raise InputError(f"{name}: no such folder{hint}")
     from regard.checkpoints.hub import fetch
 
-    return fetch(name, revision=revision, offline=offline)
+    return fetch(name, revision=revision, offline=offline, weights=weights)
 
 
 def first_module(folder: Path) -> tuple[str, Path]:
@@ -136,8 +162,13 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
         names, tensors = form.names(config), read_gguf_tensors(file)
         tensors = {name: names.convert(name, tensor) for name, tensor in tensors.items()}
     elif path.is_file():
-        config = parse_config(read_json(path), path)
-        names, tensors = names_of(config), dequantize(read_tensors(folder), folder)
+        document = read_json(path)
+        config = parse_config(document, path)
+        adapter = read_record(folder)
+        source = folder if adapter is None else adapter.base
+        names, tensors = names_of(config).of_class(document), dequantize(read_tensors(source), source)
+        if adapter is not None:
+            tensors = _adapted(names, config, tensors, adapter)
     else:
         raise InputError(
             f"{folder}: no config.json; expected a model folder with config.json and model.safetensors, or a GGUF file"
@@ -165,6 +196,19 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
     return model.requires_grad_(True).eval(), {name: tensors[name].to(dtype) for name in unused}
 
 
+def _adapted(names: TensorNames, config: Any, tensors: dict[str, Tensor], adapter: Adapter) -> dict[str, Tensor]:
+    """Return the tensors of a file with those of an adapter."""
+    current = fitted(names, tensors)
+    table = entries(current, config, current.output_heads)
+    return add_adapter(
+        tidied(current, tensors),
+        adapter,
+        prefix=names.prefix,
+        transposed={name for ours, theirs in table.items() if re.fullmatch(names.transposed, ours) for name in theirs},
+        shared=set(current.copies.values()),
+    )
+
+
 def write_model(
     model: nn.Module,
     folder: Path,
@@ -183,7 +227,7 @@ def write_model(
     config: Any = getattr(model, "config", None)
     if getattr(config, "family", None) not in family_names():
         raise InputError(f"{folder}: a {type(model).__name__} cannot be saved; expected a model of regard.models")
-    names, state = names_of(config), model.state_dict()
+    names, state = names_of(config).of_class(about or {}), model.state_dict()
     table = tensor_table(names, model)
     if lost := sorted(state.keys() - table.keys()):
         title = describe_family(config.family)
@@ -357,7 +401,7 @@ def tidied(names: TensorNames, tensors: Mapping[str, Tensor]) -> dict[str, Tenso
     for copy, original in names.copies.items():
         if copy in result and original not in result:
             result[original] = result.pop(copy)
-        elif copy in result and torch.equal(result[copy], result[original]):
+        elif copy in result and (result[copy].is_meta or torch.equal(result[copy], result[original])):
             del result[copy]
     return result
 

@@ -59,7 +59,7 @@ def dequantize(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]
                 f"{folder}: {name} has shape {tuple(stored.shape)} in 8 bits, and {name}{SCALE} is {scale.dtype} of "
                 f"shape {tuple(scale.shape)}; expected a floating point scale for each row. Copy the folder again"
             )
-        if not (scale.isfinite() & (scale > 0)).all():
+        if not scale.is_meta and not (scale.isfinite() & (scale > 0)).all():
             raise InputError(
                 f"{folder}: {name}{SCALE} has values that are not positive and finite; copy the folder again"
             )

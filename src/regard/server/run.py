@@ -40,9 +40,9 @@ CANCEL_SECONDS = 5.0  # that a computation may take to notice that its request h
 STUDIO_SECONDS = 2.0  # that requests to a studio may take when it ends
 MAX_CLASS_CONNECTIONS = 1024  # a browser opens up to six
 ENDPOINTS = (
-    "POST /v1/embeddings /v1/completions  GET /v1/models           as OpenAI's API",
-    "POST /embed /rerank /predict /similarity /tokenize /decode    as Text Embeddings Inference",
-    "POST /v1/VERB                                                  every verb of Regard",
+    "POST /v1/embeddings /v1/completions /v1/chat/completions  GET /v1/models  as OpenAI's API",
+    "POST /embed /embed_all /rerank /predict /similarity /tokenize /decode      as Text Embeddings Inference",
+    "POST /v1/VERB                                                              every verb of Regard",
     "GET  /health /info /metrics /openapi.json",
 )
 

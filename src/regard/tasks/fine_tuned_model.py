@@ -165,6 +165,10 @@ class FineTunedModel:
         """The model with another margin by which an answer must exceed "no answer"; None keeps the trained one."""
         return self if threshold is None else replace(self, task=self.task.with_threshold(threshold))
 
+    def with_aggregation(self, aggregation: str | None) -> FineTunedModel:
+        """The model with another way of joining tokens to entities; None keeps its own."""
+        return self if aggregation is None else replace(self, task=self.task.with_aggregation(aggregation))
+
     def with_precision(self, precision: InferencePrecision | None) -> FineTunedModel:
         """The model with another precision of predictions; None keeps that of training."""
         return self if precision is None else replace(self, inference_precision=precision)
@@ -179,7 +183,8 @@ class FineTunedModel:
         published = None
         if self.published is not None:
             pad = self.published.get("pad_token_id", getattr(config, "pad_token_id", None))
-            published = PublishedInputs(pad)
+            end = config.eos_token_id if can(self.model.encoder, "encoder-decoder") else None
+            published = PublishedInputs(pad, end)
         return InputBuilder(
             self.tokenizer, family=config.family, max_length=self.length, vectors=vectors, published=published
         )
@@ -364,9 +369,9 @@ def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
     path = folder / "config.json"
     document = read_json(path)
     task = published_task(document, path)
+    file = check_head(document, path)
     encoder: Any
     encoder, rest = read_parts(folder)
-    file = check_head(document, path, family=encoder.config.family)
     published = head_config(document, file)
     if task.reads_images:
         if not output_heads_of(encoder):
@@ -374,7 +379,8 @@ def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
         return FineTunedModel(
             task, ImageClassifier(encoder).to(device).eval(), None, 0, folder=folder, published=published
         )
-    _check_text_model(encoder, folder)
+    if not can(encoder, "encoder-decoder"):
+        _check_text_model(encoder, folder)
     mean_pooled = task.pooled and bool(file.pooling_key) and document.get(file.pooling_key) == "mean"
     model = _with_head(folder, encoder, rest, task, mean_pooled=mean_pooled).to(device).eval()
     tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
@@ -400,7 +406,11 @@ def _with_head(
 ) -> EncoderWithHead:
     """The encoder of a folder with the head of a task, whose weights are in the `rest` of the file."""
     pooled = can(encoder, "pooling")  # the pooler becomes part of the head
-    model = EncoderWithHead.from_encoder(encoder, task, vectors, mean_pooled=mean_pooled)
+    with next(encoder.parameters()).device:  # also meta, of outlines
+        if can(encoder, "encoder-decoder"):
+            model = EncoderWithHead.from_encoder_decoder(encoder, task)
+        else:
+            model = EncoderWithHead.from_encoder(encoder, task, vectors, mean_pooled=mean_pooled)
     _, names = _transformers_names(model, task)
     state = _state(model)
     for ours, expected in list(state.items()):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoints.configs import task_class
+from regard.checkpoints.configs import parse_config, task_class
 from regard.checkpoints.file_format import FileFormat, format_of
 from regard.errors import InputError
 from regard.models.family import get_family
@@ -34,8 +34,9 @@ def published_task(document: Mapping[str, Any], path: Path) -> Task[Any]:
         raise InputError(f"{path}: {error}") from None
 
 
-def check_head(document: Mapping[str, Any], path: Path, *, family: str) -> FileFormat:
+def check_head(document: Mapping[str, Any], path: Path) -> FileFormat:
     """The file format of the family; InputError for a class or a key of the head that Regard does not support."""
+    family = str(parse_config(document, path).family)
     file, found = format_of(family), task_class(path.parent)
     assert file is not None and found is not None
     named = "For".join(found)

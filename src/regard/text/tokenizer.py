@@ -373,6 +373,11 @@ class Tokenizer:
             add_generation_prompt=add_generation_prompt,
         )
 
+    @cached_property
+    def marks_continuation(self) -> bool:
+        """Whether the vocabulary marks tokens that continue a word, as WordPiece does with ##."""
+        return bool(getattr(self._pipeline.model, "continuing_subword_prefix", None))
+
     @property
     def has_segments(self) -> bool:
         """Whether transformers passes the segments of this tokenizer to the model."""
@@ -501,14 +506,20 @@ def readable_token(token: str) -> str:
 
     Tokens that are not byte-level are returned unchanged.
     """
-    characters = _bytes()
-    if match := NUMBERED.fullmatch(token):
-        data = bytes.fromhex(match[1])
-    elif all(character in characters for character in token):
-        data = bytes(characters[character] for character in token)
-    else:
+    data = readable_bytes(token)
+    if data is None:
         return token
     return LONE.sub(lambda byte: f"\\x{ord(byte[0]) - 0xDC00:02X}", data.decode("utf-8", "surrogateescape"))
+
+
+def readable_bytes(token: str) -> bytes | None:
+    """The bytes that a vocabulary token stands for; None if it is not byte-level."""
+    characters = _bytes()
+    if match := NUMBERED.fullmatch(token):
+        return bytes.fromhex(match[1])
+    if all(character in characters for character in token):
+        return bytes(characters[character] for character in token)
+    return None
 
 
 @cache

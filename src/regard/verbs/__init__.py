@@ -50,6 +50,8 @@ VERBS = (
     "ablate",
     "map",
     "models",
+    "download",
+    "cache",
     "corpus_build",
     "pretrain",
     "train",

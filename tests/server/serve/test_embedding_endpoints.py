@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import regard
 from benchmarks.serve_process import ServerProcess
-from tests.server.serve.conftest import CLASSIFIER, EMBED, RERANKER, TEXTS
+from tests.server.serve.conftest import CLASSIFIER, EMBED, PROMPTS, RERANKER, TEXTS
 
 METRICS = (
     *("te_request_count", "te_request_success", "te_request_failure", "te_queue_size"),
@@ -29,6 +30,64 @@ def test_embed(server: ServerProcess, model_folders: dict[str, Path]) -> None:
     assert np.allclose(server.ask_json("/embed", {"inputs": TEXTS[1]}), expected[1:2], atol=1e-5)
     plain = server.ask_json("/embed", {"inputs": TEXTS, "normalize": False})
     assert not np.allclose(np.linalg.norm(plain, axis=1), 1.0, atol=1e-3)
+
+
+def test_a_prompt_of_the_model_is_put_before_the_texts(server: ServerProcess, model_folders: dict[str, Path]) -> None:
+    folder = str(model_folders[EMBED])
+    for name, prompt in PROMPTS.items():
+        expected = regard.embed(TEXTS, model=folder, normalize=True, prompt_name=name).vectors
+        assert np.allclose(
+            expected, regard.embed([prompt + text for text in TEXTS], model=folder, normalize=True).vectors
+        )
+        assert np.allclose(server.ask_json("/embed", {"inputs": TEXTS, "prompt_name": name}), expected, atol=1e-5)
+        inputs = {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}
+        cosines = server.ask_json("/similarity", {"inputs": inputs, "parameters": {"prompt_name": name}})
+        assert np.allclose(cosines, expected[1:] @ expected[0], atol=1e-5)
+        tokens = server.ask_json("/tokenize", {"inputs": TEXTS, "prompt_name": name})
+        assert tokens == server.ask_json("/tokenize", {"inputs": [prompt + text for text in TEXTS]})
+    plain = server.ask_json("/embed", {"inputs": TEXTS})
+    assert not np.allclose(plain, server.ask_json("/embed", {"inputs": TEXTS, "prompt_name": "query"}), atol=1e-3)
+    requests = {
+        "/embed": {"inputs": TEXTS, "prompt_name": "qeury"},
+        "/embed_all": {"inputs": TEXTS, "prompt_name": "qeury"},
+        "/tokenize": {"inputs": TEXTS, "prompt_name": "qeury"},
+        "/similarity": {"inputs": inputs, "parameters": {"prompt_name": "qeury"}},
+    }
+    for path, request in requests.items():
+        status, _, body = server.ask(path, request)
+        assert status == 422 and b"did you mean 'query'" in body and b"prompt_name" in body
+
+
+@pytest.mark.parametrize("prompt_name", [None, "query"])
+def test_embed_all_gives_the_vectors_of_tokens(
+    server: ServerProcess, model_folders: dict[str, Path], prompt_name: str | None
+) -> None:
+    """Those of transformers, before pooling, with special tokens and prompt: alone and with other clients' texts."""
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModel.from_pretrained(model_folders[EMBED]).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model_folders[EMBED])
+    texts = [*TEXTS, "film", "", "我喜欢 the film"]
+    with torch.inference_mode():
+        expected = [
+            model(**tokenizer(PROMPTS.get(prompt_name or "", "") + text, return_tensors="pt")).last_hidden_state[0]
+            for text in texts
+        ]
+    found = server.ask_json("/embed_all", {"inputs": texts, "prompt_name": prompt_name})
+    with ThreadPoolExecutor(len(texts)) as pool:
+        request = {"prompt_name": prompt_name}
+        alone = list(pool.map(lambda text: server.ask_json("/embed_all", {"inputs": text, **request})[0], texts))
+    for vectors, single, reference in zip(found, alone, expected, strict=True):
+        assert np.allclose(vectors, reference.numpy(), atol=1e-5) and np.allclose(single, reference.numpy(), atol=1e-5)
+
+
+def test_embed_all_has_limits(server: ServerProcess) -> None:
+    status, _, body = server.ask("/embed_all", {"inputs": "the film " * 400})
+    assert status == 413 and "tokens" in json.loads(body)["error"]
+    cut = server.ask_json("/embed_all", {"inputs": "the film " * 400, "truncate": True})
+    assert len(cut) == 1 and len(cut[0]) == 128
+    status, _, body = server.ask("/embed_all", {"inputs": ["the film " * 70] * 2048, "truncate": True})
+    assert status == 422 and "send several requests" in json.loads(body)["error"]
+    assert server.ask("/embed_all", {"inputs": [[5, 6]]})[0] == 422  # without --accept-token-ids
 
 
 def test_texts_of_many_clients_are_batched_and_every_client_gets_its_own(

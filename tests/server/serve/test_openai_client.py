@@ -260,7 +260,6 @@ def test_limits_are_bad_requests(client: Any, reading_ids: ServerProcess, model_
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda client: client.chat.completions.create(model=GPT, messages=[{"role": "user", "content": "a"}]),
         lambda client: client.responses.create(model=GPT, input="a"),
         lambda client: client.moderations.create(input="a"),
         lambda client: client.files.list(),

@@ -18,7 +18,10 @@ pytest.importorskip("schemathesis")
 # Without a value each: checks that the description's responses are what the server sends.
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 VERBS = r"^/v1/(fill|tokenize|embed)$"
-SERVED = r"^/(embed|rerank|predict|similarity|tokenize|info|health|metrics|v1/(embeddings|completions|models))$"
+SERVED = (
+    r"^/(embed(_all)?|rerank|predict|similarity|tokenize|info|health|metrics"
+    r"|v1/(embeddings|(chat/)?completions|models))$"
+)
 
 
 def examine(server: ServerProcess, folder: Path, *, include: str, examples: int) -> str:

@@ -13,11 +13,17 @@ from pathlib import Path
 import pytest
 
 from benchmarks.serve_process import ServerProcess, start_server
-from tests.server.serve.conftest import CLASSIFIER, EMBED, GPT, RERANKER
+from tests.server.serve.conftest import CHAT, CLASSIFIER, EMBED, GPT, RERANKER
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "serving.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:8000"
-NAMES = {"regard-embed": EMBED, "regard-gpt": GPT, "regard-spam": CLASSIFIER, "my-reranker": RERANKER}
+NAMES = {
+    "regard-embed": EMBED,
+    "regard-gpt": GPT,
+    "regard-spam": CLASSIFIER,
+    "my-reranker": RERANKER,
+    "my-chat-model": CHAT,
+}
 
 
 def blocks(kind: str) -> list[str]:
@@ -53,7 +59,7 @@ def test_the_requests_with_curl(served: ServerProcess) -> None:
 def test_the_python(served: ServerProcess) -> None:
     pytest.importorskip("openai")
     examples = blocks("python")
-    assert len(examples) == 2
+    assert len(examples) == 3
     for code in examples:
         assert ADDRESS in code
         exec(compile(code.replace(ADDRESS, served.address), "serving.md", "exec"), {})

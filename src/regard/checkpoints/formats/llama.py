@@ -27,7 +27,13 @@ LAYER: Table = {
 }
 
 
-def tensor_names(layer: Table, config: LlamaConfig, *, stack: str = "decoder") -> TensorNames:
+# Some families call the base model otherwise in this class.
+ANSWERING = {"ForQuestionAnswering": "transformer."}
+
+
+def tensor_names(
+    layer: Table, config: LlamaConfig, *, stack: str = "decoder", class_prefixes: Mapping[str, str] | None = None
+) -> TensorNames:
     """Return the names of a model whose layers, in `stack`, have those in `layer`."""
     width = config.head_width
     keys = width * (config.num_key_value_heads or config.num_attention_heads)
@@ -39,6 +45,7 @@ def tensor_names(layer: Table, config: LlamaConfig, *, stack: str = "decoder") -
         copies={"lm_head.weight": "{base}embed_tokens.weight"} if config.tie_word_embeddings else {},
         buffers=r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
         qkv_sizes=(width * config.num_attention_heads, keys, keys),
+        class_prefixes=class_prefixes or {},
     )
 
 
@@ -128,10 +135,18 @@ KEYS = {
 TASK_HEADS = {"SequenceClassification": {"output": "score"}, "TokenClassification": {"output": "score"}}
 
 
-def file_format(class_prefix: str, keys: Mapping[str, str], *, layer: Table = LAYER, **options: Any) -> FileFormat:
+def file_format(
+    class_prefix: str,
+    keys: Mapping[str, str],
+    *,
+    layer: Table = LAYER,
+    class_prefixes: Mapping[str, str] | None = None,
+    **options: Any,
+) -> FileFormat:
     """Return the file format of a family like Llama, with the names inside one layer."""
     options = {"read": read, "write": write, "task_heads": TASK_HEADS, **options}
-    return FileFormat(keys, partial(tensor_names, layer), class_prefix=class_prefix, **options)
+    names = partial(tensor_names, layer, class_prefixes=class_prefixes)
+    return FileFormat(keys, names, class_prefix=class_prefix, **options)
 
 
 GGUF_KEYS = {
@@ -233,5 +248,6 @@ FORMAT = file_format(
     "Llama",
     {**KEYS, "attention_bias": "attention_bias", "mlp_bias": "mlp_bias"},
     fixed={"pretraining_tp": 1},
+    class_prefixes=ANSWERING,
 )
 GGUF = gguf_format("llama")

@@ -320,7 +320,7 @@ class EmbeddingEngine:
         owners: list[NDArray[np.int64]] = []
         lengths: list[NDArray[np.int64]] = []
         finished, result = 0, torch.from_numpy(vectors)
-        with self._settings(texts) as settings, responsive_threads():
+        with self._settings(sum(map(len, texts))) as settings, responsive_threads():
 
             def pieces() -> Iterator[TokenIds]:
                 for window in self._windows(texts):
@@ -354,7 +354,7 @@ class EmbeddingEngine:
         `prompt_length` tokens.
         """
         vectors = np.empty((len(tokens), self.width), dtype=np.float32)
-        with self._settings(()) as settings:
+        with self._settings(0) as settings:
             forward = self._forward(settings.tokens, prompt_length)
             for work in run_batches(packed_batches([tokens], settings.tokens), self.device):
                 indices, part = work.batch
@@ -373,8 +373,20 @@ class EmbeddingEngine:
         tokens = TokenIds.from_lists([e.ids for e in encodings])
         self._check(TextWindow(0, texts, tokens, np.array([e.num_truncated for e in encodings], dtype=np.int64)))
         self.choose_precision(texts)
-        found: list[TokenVectors | None] = [None] * len(encodings)
-        with self._settings(texts) as settings:
+        found = []
+        for e, vectors in zip(encodings, self.embed_token_ids(tokens, characters=sum(map(len, texts))), strict=True):
+            offsets = np.array(e.offsets, dtype=np.int64).reshape(-1, 2)
+            words = np.array([-1 if word is None else word for word in e.words], dtype=np.int64)
+            if self.prompt:
+                offsets, words = _without_prompt(offsets, words, len(self.prompt))
+            found.append(TokenVectors(vectors, e.tokens, offsets, words))
+        return found
+
+    def embed_token_ids(self, tokens: TokenIds, *, characters: int = 0) -> list[NDArray[np.float32]]:
+        """The vectors (T, W) of each sequence of token ids, special tokens included: before pooling and the modules of
+        the folder. `characters` are those of the texts, if they are many: batches have a size for them."""
+        found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(tokens)
+        with self._settings(characters) as settings:
             for work in run_batches(packed_batches([tokens], settings.tokens), self.device):
                 indices, part = work.batch
                 if work.result is None:
@@ -384,13 +396,8 @@ class EmbeddingEngine:
                     continue
                 rows = np.split(work.result.numpy(), np.cumsum(part.lengths)[:-1])
                 for index, vectors in zip(indices, rows, strict=True):
-                    e = encodings[index]
-                    offsets = np.array(e.offsets, dtype=np.int64).reshape(-1, 2)
-                    words = np.array([-1 if word is None else word for word in e.words], dtype=np.int64)
-                    if self.prompt:
-                        offsets, words = _without_prompt(offsets, words, len(self.prompt))
-                    found[index] = TokenVectors(vectors, e.tokens, offsets, words)
-        return [one for one in found if one is not None]
+                    found[index] = vectors
+        return found
 
     def choose_precision(self, texts: Sequence[str]) -> None:
         """Decide what precision auto is: int8 if it is faster than fp32 and agrees with it on a sample of the texts."""
@@ -407,12 +414,13 @@ class EmbeddingEngine:
         self.precision = found.precision
         self.choice = str(found)
 
-    def _settings(self, texts: Sequence[str]) -> AbstractContextManager[CpuSettings]:
-        """Prepare the model for the precision; inside the block, batches have the size for these texts."""
+    def _settings(self, characters: int) -> AbstractContextManager[CpuSettings]:
+        """Prepare the model for the precision; inside the block, batches have the size for texts of so many
+        characters."""
         if self.model.training:  # setting the mode of every module takes longer than asking
             self.model.eval()
         self._network = inference_copy(self.model, self.precision)
-        return cpu_settings(self.device, self._network, self.precision, work=sum(map(len, texts)))
+        return cpu_settings(self.device, self._network, self.precision, work=characters)
 
     def _vectors(self, pooling: str, texts: TokenIds | Batch, skip: int = 0) -> Tensor:
         """The vectors of a packed batch: of its sequences or, with pooling none, of its tokens. Fillers may follow."""

@@ -1,12 +1,16 @@
-"""The prompt cache: a text that begins like the last one reuses its keys and values, as the turns of a chat do."""
+"""The prompt cache: a text that begins like the last one reuses its keys and values, as the turns of a chat do.
+
+`read` also returns the logits of the prompt itself; the text that follows it reuses what was read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 from weakref import ref
 
+import torch
 from torch import Tensor
 
 from regard.nn import recording
@@ -14,6 +18,7 @@ from regard.nn.cache import DecoderState
 from regard.nn.causal_decoder import CausalDecoder
 
 MAX_BYTES = 1 << 29  # of keys and values that are kept between texts
+READ_TOKENS = 128  # of a prompt whose logits are computed at once: 50 MB in float64 for 50,000 tokens
 
 
 class PromptCache:
@@ -39,6 +44,20 @@ class PromptCache:
         state.truncate(self.reused)
         hidden = model.extend(ids[:, self.reused :], state)
         return model.logits(hidden[:, -1]), state
+
+    def read(self, model: CausalDecoder, ids: Sequence[int]) -> Iterator[Tensor]:
+        """Yield the logits (n, V) that follow each of the ids, some positions at a time, and keep the state for a text
+        that begins with them."""
+        row = torch.tensor([ids], device=model.output_weight.device)
+        with torch.inference_mode():
+            logits, state = model.start(row[:, :1])
+        yield logits
+        for first in range(1, len(ids), READ_TOKENS):
+            part = row[:, first : first + READ_TOKENS]
+            with torch.inference_mode():
+                logits = model.logits(model.extend(part, state)[0])
+            yield logits
+        self.keep(model, ids, state)
 
     def keep(self, model: Any, tokens: Sequence[int], state: object) -> None:
         """Keep the state of a complete text for the next one; `tokens` are those that the model has read."""

@@ -24,7 +24,8 @@ from regard.inference.generation.trace import Trace
 from regard.models.family import can, describe_model
 from regard.nn.causal_decoder import CausalDecoder
 from regard.text import Tokenizer
-from regard.text.tokenizer import readable_token
+from regard.text.sentencepiece import SPACE
+from regard.text.tokenizer import readable_bytes, readable_token
 
 REPLACEMENT = "\ufffd"  # what decoding returns for an incomplete character
 BATCH = 16  # texts generated together
@@ -289,6 +290,18 @@ def token_text(tokenizer: Tokenizer, token: int) -> str:
     if REPLACEMENT in text:
         return readable_token(tokenizer.token(token))
     return text or tokenizer.token(token)
+
+
+def token_bytes(tokenizer: Tokenizer, token: int) -> bytes:
+    """What a token adds to a text, in UTF-8: maybe a part of a character. A special token is spelled."""
+    if token >= tokenizer.size:
+        return token_text(tokenizer, token).encode()
+    name, text = tokenizer.token(token), tokenizer.decode([token], skip_special_tokens=False)
+    if REPLACEMENT in text:
+        return readable_bytes(name) or text.encode()
+    if name.startswith(SPACE):  # which decoding drops at the beginning of a text
+        text = name.replace(SPACE, " ")
+    return (text or name).encode()
 
 
 def _overlap(text: str, stop: str) -> int:

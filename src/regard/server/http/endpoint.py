@@ -31,7 +31,7 @@ Body = TypeVar("Body", bound=BaseModel)
 ErrorShape = Literal["openai", "tei", "regard"]
 CLIENT_CLOSED_REQUEST = 499  # nginx's code; nobody reads this answer
 # The names of errors in the two protocols, by status.
-OPENAI_PATHS = ("/v1/embeddings", "/v1/completions", "/v1/models")
+OPENAI_PATHS = ("/v1/embeddings", "/v1/completions", "/v1/chat/completions", "/v1/models")
 OPENAI_STATUSES = {413: 400, 415: 400, 422: 400}  # what its clients raise as BadRequestError
 OPENAI_TYPES = {401: "invalid_request_error", 429: "rate_limit_error", 503: "service_unavailable", 504: "timeout"}
 TEI_TYPES = {422: "Validation", 413: "Validation", 429: "Overloaded", 503: "Unhealthy", 404: "Validation"}

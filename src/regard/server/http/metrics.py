@@ -20,6 +20,7 @@ CREATED = re.compile(rb"^(?:# \w+ )?(?:te|regard)_\w+_created\b.*\n", re.MULTILI
 # The counters of TEI for each kind of request.
 OPERATIONS = {
     "/embed": "embed",
+    "/embed_all": "embed",
     "/similarity": "embed",
     "/v1/embeddings": "embed",
     "/predict": "predict",

@@ -30,6 +30,8 @@ NEEDS = {
     "classes or by `regard train regress`; a model of sentence vectors answers /similarity",
     "predict": "predict labels: that needs a model trained by `regard train classify` or `regard train pair`",
     "generate": "generate text",
+    "chat": "chat: that needs a model with a chat template, such as HuggingFaceTB/SmolLM2-135M-Instruct; "
+    "/v1/completions continues a prompt with any model that generates text",
     "tokenize": "tokenize text",
 }
 # Capabilities without which a model that was not started yet is not started to see whether it has the operation.
@@ -38,6 +40,7 @@ LIKELY: dict[str, set[str]] = {
     "rerank": {"fine-tuned"},
     "predict": {"fine-tuned"},
     "generate": {"text-generation"},
+    "chat": {"text-generation"},
 }
 UNKNOWN = ModelSummary()
 IDLE_SECONDS = 600.0  # after which a process of the studio ends

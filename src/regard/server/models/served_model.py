@@ -19,10 +19,11 @@ from regard.inference.generation.text_generator import REPLACEMENT
 from regard.inference.load_model import load_model
 from regard.inference.model_summary import summarize_folder, summarize_model
 from regard.models.family import can
+from regard.server.errors import invalid
 from regard.server.models import client_verbs as verbs
-from regard.server.models.completion_job import CompletionJob
+from regard.server.models.completion_job import ChatJob, CompletionJob
 from regard.server.models.messages import Reply
-from regard.server.models.services import BatchService, EmbeddingService, TaskService
+from regard.server.models.services import BatchService, EmbeddingService, TaskService, TokenVectorService
 from regard.server.models.verb_job import SMALL_MODEL, ProcessModels, VerbJob
 from regard.server.models.worker import Job, ModelWorker
 from regard.text import Tokenizer
@@ -62,6 +63,8 @@ class ServedModel:
                 self.task = TaskService(loaded.fine_tuned.with_precision(precision), max_tokens=max_tokens)
         elif can(loaded.model, "text-generation"):
             self.jobs["generate"] = CompletionJob(loaded)
+            if loaded.tokenizer.chat_template is not None:
+                self.jobs["chat"] = ChatJob(loaded)
         if self.embedding is not None:
             self.embedding.warm_up()
 
@@ -69,6 +72,8 @@ class ServedModel:
     def services(self) -> dict[str, BatchService]:
         """The operations whose requests are computed together."""
         found: dict[str, BatchService | None] = {"embed": self.embedding, "task": self.task}
+        if self.embedding is not None:
+            found["embed_all"] = TokenVectorService(self.embedding)
         return {name: service for name, service in found.items() if service is not None}
 
     def info(self) -> dict[str, Any]:
@@ -80,6 +85,7 @@ class ServedModel:
             "predict": task is not None and task.predicts,
             "rerank": task is not None and task.reranks,
             "generate": "generate" in self.jobs,
+            "chat": "chat" in self.jobs,
             "tokenize": isinstance(self.loaded.tokenizer, Tokenizer),
         }
         parameter = next(self.loaded.model.parameters())
@@ -136,6 +142,11 @@ class ServedModel:
         """For each text, its tokens: id, text, whether it is special, and the characters [start, stop)."""
         tokenizer: Tokenizer = self.loaded.tokenizer
         texts = arguments["inputs"]
+        if (name := arguments.get("prompt_name")) is not None:
+            if self.embedding is None:
+                raise invalid("prompt_name: this model embeds no texts, so it has no prompts", param="prompt_name")
+            prompt = self.embedding.find_prompt(name)
+            texts = [prompt + text for text in texts]
         encodings = tokenizer.encode_batch(texts, add_special_tokens=arguments["add_special_tokens"])
         return [
             [

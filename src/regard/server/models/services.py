@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.reading import reading_count
 from regard.data.examples import TextExample
-from regard.errors import InputError
+from regard.errors import InputError, suggest
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.inference.search.index import check_reranker
 from regard.server.errors import invalid, too_long
@@ -28,6 +28,7 @@ from regard.text import TokenIds, Tokenizer
 from regard.text.reading import ReadingCount
 
 PART_TOKENS = 256  # of a request with many texts that are computed at once, so that others get their turn
+MAX_TOKEN_NUMBERS = 5_000_000  # of an answer with the vectors of tokens: about 60 MB of JSON
 LABEL_TASKS = ("classify", "pair")
 
 
@@ -78,14 +79,24 @@ class EmbeddingService:
         for count in (1, 2, 4, 8, 16):
             self.engine.embed_ids(self.engine.tokenizer.encode_ids(["a text of a few words"] * count))
 
-    def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
+    def find_prompt(self, name: str) -> str:
+        """The prompt of the model's folder with a name; RequestError without one."""
+        prompts = self.engine.settings.prompts
+        if name not in prompts:
+            known = suggest(name[:200], prompts) if prompts else "its folder states no prompts; leave out prompt_name"
+            raise invalid(f"prompt_name: this model has no prompt {name[:200]!r}; {known}", param="prompt_name")
+        prompt = self.engine.settings.find_prompt(prompt_name=name)
+        try:
+            self.engine.prompt_length(prompt)
+        except InputError as error:
+            raise invalid(str(error), param="prompt_name") from None
+        return prompt
+
+    def tokenize(self, arguments: Mapping[str, Any]) -> tuple[TokenIds, int, str]:
+        """The token ids of a request, how many of a prompt the pooling leaves out, and what the model cannot read."""
         inputs, prompt = arguments["inputs"], self.engine.prompt
         if arguments.get("prompt_name") is not None:
-            try:
-                prompt = self.engine.settings.find_prompt(prompt_name=arguments["prompt_name"])
-                self.engine.prompt_length(prompt)
-            except InputError as error:
-                raise invalid(str(error), param="prompt_name") from None
+            prompt = self.find_prompt(arguments["prompt_name"])
         if inputs and not isinstance(inputs[0], str):
             if prompt:
                 raise invalid("token ids have no prompt before them; send texts", param=arguments["param"])
@@ -100,6 +111,10 @@ class EmbeddingService:
         empty = np.flatnonzero(tokens.lengths <= skip)
         if len(empty):
             raise invalid(f"input {int(empty[0])} has no tokens for this model", param=arguments["param"])
+        return tokens, skip, warning
+
+    def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
+        tokens, skip, warning = self.tokenize(arguments)
         dimensions = arguments.get("dimensions")
         if dimensions is not None and dimensions > self.engine.width:
             raise invalid(
@@ -129,14 +144,7 @@ class EmbeddingService:
         return [results[index] for index in range(len(contents))]
 
     def _embed(self, contents: Sequence[TokenIds], skip: int) -> list[NDArray[np.float32]]:
-        tokens = contents[0]
-        if len(contents) > 1:
-            tokens = TokenIds(
-                np.concatenate([one.ids for one in contents]),
-                np.concatenate([one.lengths for one in contents]),
-                np.concatenate([one.num_truncated for one in contents]),
-            )
-        vectors = self.engine.embed_ids(tokens, prompt_length=skip)
+        vectors = self.engine.embed_ids(_join_tokens(contents), prompt_length=skip)
         return np.split(vectors, np.cumsum([len(one) for one in contents])[:-1])
 
     def _check_length(self, tokens: TokenIds, param: str) -> None:
@@ -162,6 +170,39 @@ class EmbeddingService:
         return tokens
 
 
+class TokenVectorService:
+    """Vectors of the tokens of texts, before pooling: for each text those of its prompt and special tokens, too.
+
+    Arguments are those of an `EmbeddingService` without `normalize` and `dimensions`. The reply is the bytes of a
+    float32 array, its number of columns, and the number of tokens of each text.
+    """
+
+    kind = "embed_all"
+
+    def __init__(self, embedding: EmbeddingService) -> None:
+        self.embedding, self.max_tokens = embedding, embedding.max_tokens
+
+    def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
+        tokens, _, warning = self.embedding.tokenize(arguments)
+        total, width = int(tokens.lengths.sum()), self.embedding.engine.pooled_width
+        if total * width > MAX_TOKEN_NUMBERS:
+            raise invalid(
+                f"{arguments['param']}: {total:,} tokens have {total * width:,} numbers, more than the "
+                f"{MAX_TOKEN_NUMBERS:,} of an answer; send several requests",
+                param=arguments["param"],
+            )
+
+        def finish(results: list[NDArray[np.float32]]) -> tuple[bytes, int, list[int]]:
+            vectors = np.concatenate(results)
+            return vectors.tobytes(), vectors.shape[1], tokens.lengths.tolist()
+
+        return PreparedRequest(list(_split_tokens(tokens)), finish, total, warning)
+
+    def compute(self, contents: Sequence[TokenIds]) -> list[NDArray[np.float32]]:
+        vectors = iter(self.embedding.engine.embed_token_ids(_join_tokens(contents)))
+        return [np.concatenate([next(vectors) for _ in range(len(one))]) for one in contents]
+
+
 class TaskService:
     """Outputs of the head of a model that was fine-tuned to classify texts or to score pairs.
 
@@ -181,7 +222,7 @@ class TaskService:
 
     @property
     def predicts(self) -> bool:
-        return self.task.name in LABEL_TASKS
+        return self.task.name in LABEL_TASKS or self.fine_tuned.published is not None
 
     @property
     def reranks(self) -> bool:
@@ -236,9 +277,8 @@ class TaskService:
     def _labels(self, results: list[list[torch.Tensor]], raw: bool) -> list[list[tuple[str, float]]]:
         """Each label with its score, the highest first."""
         logits = torch.cat([row for part in results for row in part]).double()
-        multi_label = getattr(self.task, "multi_label", False)
-        scores = logits if raw else logits.sigmoid() if multi_label else logits.softmax(-1)
-        labels = self.fine_tuned.labels
+        scores = logits if raw else self.task.scores(logits)
+        labels = self.task.labels
         return [
             sorted(zip(labels, row, strict=True), key=lambda entry: entry[1], reverse=True) for row in scores.tolist()
         ]
@@ -260,6 +300,16 @@ def unreadable(reading: ReadingCount, tokenizer: Tokenizer, texts: Sequence[str]
     count = ReadingCount(reading.language, reading.is_foreign, max_tested=4)
     tokenizer.count(count, texts, tokens)
     return count.note("the model") or ""
+
+
+def _join_tokens(contents: Sequence[TokenIds]) -> TokenIds:
+    if len(contents) == 1:
+        return contents[0]
+    return TokenIds(
+        np.concatenate([one.ids for one in contents]),
+        np.concatenate([one.lengths for one in contents]),
+        np.concatenate([one.num_truncated for one in contents]),
+    )
 
 
 def _split_tokens(tokens: TokenIds) -> Iterator[tuple[int, TokenIds]]:

@@ -27,7 +27,7 @@ from regard.server.models.services import BatchService, PreparedRequest
 
 IDLE_SECONDS = 1.0  # without a batch
 LARGE = 20_000  # characters of a request that another thread tokenizes, so that small ones need not wait
-# Arguments, whether the client has gone, and a function that sends an event within a step.
+# Called with arguments, whether the client has gone, and a function that sends an event within a step.
 Job = Callable[[Mapping[str, Any], threading.Event, Callable[[Any], None]], Generator[Any, None, tuple[Any, int, str]]]
 
 
@@ -53,6 +53,9 @@ class ModelWorker:
     between two steps, None, and returns the reply and its number of tokens. `functions` do not use the model: they are
     answered at once. `send` gets lists of replies; it must be callable from several threads. `use_threads` is called
     before each batch: True if it may use all cores, False if it shares them with those of other lanes.
+
+    A job with a method `prepare` gets the arguments that it returns; it runs in the thread that tokenizes large
+    requests, while other clients use the model.
     """
 
     def __init__(
@@ -94,11 +97,10 @@ class ModelWorker:
             else:
                 self._prepare(number, operation, arguments)
         elif operation in self._jobs:
-            request.queued = time.perf_counter()
-            job = self._jobs[operation](
-                arguments, request.cancelled, lambda event: self._send([Reply(number, "event", event)])
-            )
-            self._queue.put([Piece(number, client, "", 0, job)])
+            if hasattr(self._jobs[operation], "prepare"):
+                self._large.put((number, operation, arguments))
+            else:
+                self._enqueue_job(number, request, operation, arguments)
         elif operation in self._functions:
             try:
                 payload = self._functions[operation](arguments)
@@ -166,6 +168,10 @@ class ModelWorker:
         if request is None:  # cancelled before it was prepared
             return
         try:
+            if operation in self._jobs:
+                arguments = self._jobs[operation].prepare(arguments)  # type: ignore[attr-defined]
+                request.tokenization = time.perf_counter() - start
+                return self._enqueue_job(number, request, operation, arguments)
             prepared: PreparedRequest = self._services[operation].prepare(arguments)
         except Exception as error:
             return self._fail(number, error)
@@ -180,6 +186,13 @@ class ModelWorker:
             Piece(number, request.client, kind, tokens, content, index)
             for index, (tokens, content) in enumerate(prepared.parts)
         )
+
+    def _enqueue_job(self, number: int, request: _Request, operation: str, arguments: Mapping[str, Any]) -> None:
+        request.queued = time.perf_counter()
+        job = self._jobs[operation](
+            arguments, request.cancelled, lambda event: self._send([Reply(number, "event", event)])
+        )
+        self._queue.put([Piece(number, request.client, "", 0, job)])
 
     def _compute(self, kind: str, batch: list[Piece]) -> list[Reply]:
         """The replies of requests that a batch completes, after one about the batch itself."""

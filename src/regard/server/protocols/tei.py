@@ -22,6 +22,7 @@ from regard.server.protocols.texts_and_vectors import (
     as_rows,
     check_batch,
     embed,
+    embed_tokens,
     format_vectors,
     json_rows,
 )
@@ -39,8 +40,17 @@ class _Truncation(_Body):
     truncation_direction: Literal["Right", "right"] = Field("Right", description="Texts are cut at their end.")
 
 
-class EmbedBody(_Truncation):
+PromptName = Annotated[
+    str | None, Field(description="The prompt of the model's folder that is put before every text; default: its own.")
+]
+
+
+class EmbedAllBody(_Truncation):
     inputs: str | list[str] | list[int] | list[list[int]] = Field(description=INPUTS)
+    prompt_name: PromptName = None
+
+
+class EmbedBody(EmbedAllBody):
     normalize: bool = Field(True, description="Scale every vector to length 1.")
     dimensions: int | None = Field(None, ge=1, description="Keep the first dimensions of every vector.")
 
@@ -76,6 +86,8 @@ class SimilaritySentences(BaseModel):
 
 class SimilarityParameters(BaseModel):
     truncate: bool | None = None
+    truncation_direction: Literal["Right", "right"] = "Right"
+    prompt_name: PromptName = None
 
 
 class SimilarityBody(_Body):
@@ -86,6 +98,7 @@ class SimilarityBody(_Body):
 class TokenizeBody(_Body):
     inputs: str | list[str]
     add_special_tokens: bool = True
+    prompt_name: str | None = Field(None, description="The prompt that is put before every text; default: none.")
 
 
 class DecodeBody(_Body):
@@ -121,6 +134,7 @@ class TeiRoutes:
     def routes(self) -> list[Route]:
         posts: dict[str, tuple[Any, Any, Any, str]] = {
             "/embed": (EmbedBody, self.embed, list[list[float]], "Vectors of texts."),
+            "/embed_all": (EmbedAllBody, self.embed_all, list[list[list[float]]], "Vectors of the tokens of texts."),
             "/similarity": (SimilarityBody, self.similarity, list[float], "Cosines of a text with others."),
             "/rerank": (RerankBody, self.rerank, list[RankedText], "Scores of texts for a query, best first."),
             "/predict": (
@@ -140,16 +154,25 @@ class TeiRoutes:
 
     async def embed(self, body: EmbedBody, context: RequestContext) -> Response:
         inputs = as_rows(body.inputs, context.limits, "inputs")
-        options: Any = {"truncate": body.truncate, "normalize": body.normalize, "dimensions": body.dimensions}
+        options: Any = body.model_dump(include={"truncate", "normalize", "dimensions", "prompt_name"})
         vectors = await embed(self.models, context, inputs, body.model, **options)
         rows = await format_vectors(json_rows, vectors)
         return Response(f"[{','.join(rows)}]", media_type="application/json")
 
+    async def embed_all(self, body: EmbedAllBody, context: RequestContext) -> Response:
+        inputs = as_rows(body.inputs, context.limits, "inputs")
+        options: Any = body.model_dump(include={"truncate", "prompt_name"})
+        texts = [
+            f"[{','.join(await format_vectors(json_rows, vectors))}]"
+            for vectors in await embed_tokens(self.models, context, inputs, body.model, **options)
+        ]
+        return Response(f"[{','.join(texts)}]", media_type="application/json")
+
     async def similarity(self, body: SimilarityBody, context: RequestContext) -> Response:
         inputs = [body.inputs.source_sentence, *body.inputs.sentences]
         check_batch(inputs, context.limits.max_client_batch_size, "inputs")
-        truncate = body.parameters.truncate if body.parameters else None
-        vectors = await embed(self.models, context, inputs, body.model, truncate=truncate)
+        options: Any = (body.parameters or SimilarityParameters()).model_dump(include={"truncate", "prompt_name"})
+        vectors = await embed(self.models, context, inputs, body.model, **options)
         return json_response((vectors[1:] @ vectors[0]).tolist())
 
     async def rerank(self, body: RerankBody, context: RequestContext) -> Response:
@@ -186,7 +209,7 @@ class TeiRoutes:
     async def tokenize(self, body: TokenizeBody, context: RequestContext) -> Response:
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         check_batch(texts, context.limits.max_client_batch_size, "inputs")
-        arguments = {"inputs": texts, "add_special_tokens": body.add_special_tokens}
+        arguments = {"inputs": texts, **body.model_dump(include={"add_special_tokens", "prompt_name"})}
         found = await context.ask(await self.models.choose("tokenize", body.model), "tokenize", arguments)
         names = ("id", "text", "special", "start", "stop")
         return json_response([[dict(zip(names, token, strict=True)) for token in row] for row in found])

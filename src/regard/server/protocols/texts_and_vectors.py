@@ -59,6 +59,27 @@ async def embed(
     truncate = context.limits.auto_truncate if truncate is None else truncate
     arguments = {"inputs": inputs, "truncate": truncate, "normalize": True, "param": param, **options}
     data, width = await context.ask(process, "embed", arguments)
+    return _as_array(data, width)
+
+
+async def embed_tokens(
+    models: ModelRegistry,
+    context: RequestContext,
+    inputs: Any,
+    model: str | None,
+    *,
+    truncate: bool | None,
+    **options: Any,
+) -> list[NDArray[np.float32]]:
+    """The vectors (tokens, width) of each text or row of ids, not normalized."""
+    process = await models.choose("embed", model)
+    truncate = context.limits.auto_truncate if truncate is None else truncate
+    arguments = {"inputs": inputs, "truncate": truncate, "param": "inputs", **options}
+    data, width, lengths = await context.ask(process, "embed_all", arguments)
+    return np.split(_as_array(data, width), np.cumsum(lengths)[:-1])
+
+
+def _as_array(data: bytes, width: int) -> NDArray[np.float32]:
     vectors = np.frombuffer(data, dtype=np.float32).reshape(-1, width)
     if not np.isfinite(vectors).all():
         raise RegardError(
