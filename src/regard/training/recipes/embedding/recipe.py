@@ -349,9 +349,9 @@ def start_model(folder: Path, config: EmbeddingConfig) -> tuple[Any, Tokenizer]:
     """The encoder of a pretrained model, with as many layers as the settings say, and its tokenizer."""
     found: Any
     found, tokenizer = loading.load(folder)
-    family = get_family(family_name(found))
-    if not (can(found, "text-encoder") and can(found, "fine-tuning")) or can(found, "recurrent"):
-        raise InputError(f"{folder}: this {family.name} model cannot become an embedding model; use a BERT or the like")
+    family = family_of(found)
+    if family is None or not (can(found, "text-encoder") and can(found, "fine-tuning")) or can(found, "recurrent"):
+        raise InputError(f"{folder}: this {family_name(found)} model cannot become an embedding model; use a BERT or the like")
     layers = config.model.num_hidden_layers or found.config.num_hidden_layers
     if layers > found.config.num_hidden_layers:
         raise InputError(
