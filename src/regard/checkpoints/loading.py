@@ -133,15 +133,21 @@ def _find_folder(name_or_path: str | os.PathLike[str], *, revision: str, offline
 
 
 def first_module(folder: Path) -> tuple[str, Path]:
-    """The kind of the first module of a sentence-transformers folder, and its folder; old versions gave it its own."""
+    """The kind of the first module of a sentence-transformers folder, and the folder of its weights: old versions gave
+    it one of its own. Where queries have other modules, it is that of the first one for documents."""
     listed = folder / "modules.json"
-    if folder.is_dir() and listed.is_file():
-        modules = read_json_value(listed)
-        if isinstance(modules, list) and modules and isinstance(modules[0], dict):
-            kind, path = str(modules[0].get("type")).rpartition(".")[2], str(modules[0].get("path", ""))
-            inside = stays_inside(path) and not (folder / "config.json").is_file()
-            return kind, folder / path if inside else folder
-    return ("StaticEmbedding" if folder.is_dir() and is_model2vec(folder) else "Transformer"), folder
+    modules = read_json_value(listed) if folder.is_dir() and listed.is_file() else []
+    if not isinstance(modules, list) or not modules or not isinstance(modules[0], dict):
+        return ("StaticEmbedding" if folder.is_dir() and is_model2vec(folder) else "Transformer"), folder
+    kind, path = str(modules[0].get("type")).rpartition(".")[2], modules[0].get("path")
+    router = folder / "router_config.json"
+    if not path and router.is_file():
+        routes = read_json(router).get("structure")
+        names = routes.get("document") if isinstance(routes, dict) else None
+        path = names[0] if isinstance(names, list) and names else ""
+    if (folder / "config.json").is_file() or not isinstance(path, str) or not stays_inside(path):
+        return kind, folder
+    return kind, folder / path
 
 
 def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module:

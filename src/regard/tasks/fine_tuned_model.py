@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.checkpoints import loading
 from regard.checkpoints.configs import has_task_head
+from regard.checkpoints.cross_encoder import cross_encoder_files, read_cross_encoder
 from regard.checkpoints.file_format import format_of
 from regard.checkpoints.files import TASK as TASK_FILE
 from regard.checkpoints.loaded_model import LoadedModel
@@ -38,6 +39,7 @@ from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.inputs import MIN_LENGTH, InputBuilder, PublishedInputs, VectorSettings
 from regard.tasks.published import check_head, head_config, published_task
 from regard.tasks.registry import get_task
+from regard.tasks.sequence_classification import SequenceScoring
 from regard.tasks.task import Prediction, Task, TaskInput
 from regard.text import Tokenizer
 
@@ -300,7 +302,8 @@ def fine_tuned_files(fine_tuned: FineTunedModel) -> tuple[dict[str, bytes], dict
         return files, _classes(task.labels)
     assert fine_tuned.tokenizer is not None
     if fine_tuned.published is not None:  # config.json says all of the task
-        return fine_tuned.tokenizer.files(), dict(fine_tuned.published)
+        kept = {} if fine_tuned.folder is None else cross_encoder_files(fine_tuned.folder)
+        return {**fine_tuned.tokenizer.files(), **kept}, dict(fine_tuned.published)
     architecture, _ = _transformers_names(model, task)
     about: dict[str, object] = {}
     if architecture:  # for other families, task.json is enough
@@ -368,7 +371,12 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
 def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
     path = folder / "config.json"
     document = read_json(path)
-    task = published_task(document, path)
+    task, settings = published_task(document, path), read_cross_encoder(folder)
+    if isinstance(task, SequenceScoring) and settings.activation is not None:
+        try:
+            task = task.with_activation(settings.activation)
+        except InputError as error:
+            raise InputError(f"{folder}: sentence-transformers' files state an activation: {error}") from None
     file = check_head(document, path)
     encoder: Any
     encoder, rest = read_parts(folder)
@@ -385,7 +393,7 @@ def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
     model = _with_head(folder, encoder, rest, task, mean_pooled=mean_pooled).to(device).eval()
     tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
     positions = getattr(encoder.config, "max_position_embeddings", MAX_LENGTH)
-    length = min(tokenizer.max_length or positions, positions)
+    length = min(tokenizer.max_length or positions, settings.max_length or positions, positions)
     language = stated_language(folder)
     return FineTunedModel(task, model, tokenizer, length, folder=folder, language=language, published=published)
 

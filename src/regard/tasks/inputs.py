@@ -12,7 +12,7 @@ from typing import NamedTuple
 from regard.errors import InputError
 from regard.models.family import get_family
 from regard.text import Encoding, Tokenizer
-from regard.text.tokenizer import longest_first
+from regard.text.tokenizer import longest_first, only_first
 
 MIN_LENGTH = 8  # tokens per sequence; up to four of them are special
 
@@ -95,12 +95,15 @@ class InputBuilder:
         if max_length < MIN_LENGTH:
             raise InputError(f"sequences of {max_length} tokens are too short for a task; use {MIN_LENGTH} or more")
 
-    def sequences(self, texts: Sequence[tuple[str, str | None]]) -> list[InputSequence]:
-        """One sequence per text or pair, truncated if it is too long, that predicts from one position."""
+    def sequences(self, texts: Sequence[tuple[str, str | None]], *, keep_second: bool = False) -> list[InputSequence]:
+        """One sequence per text or pair, truncated if it is too long, that predicts from one position.
+
+        The longer text of a pair loses tokens first; with `keep_second` only the first one does.
+        """
         if self.causal and self.published is None:
-            return self._causal(texts)
+            return self._causal(texts, keep_second=keep_second)
         inputs: list[str | tuple[str, str]] = [a if b is None else (a, b) for a, b in texts]
-        rows = self.tokenizer.ids_and_segments(inputs, max_length=self.max_length)
+        rows = self.tokenizer.ids_and_segments(inputs, max_length=self.max_length, keep_second=keep_second)
         if self.published is None:
             return [InputSequence(ids, segments, [0], truncated) for ids, segments, truncated in rows]
         segmented = self.tokenizer.has_segments
@@ -164,7 +167,7 @@ class InputBuilder:
         first = len(before) + len(question) + len(between)
         return InputSequence(ids, [0] * first + [self._second_segment] * (len(ids) - first), None), first
 
-    def _causal(self, texts: Sequence[tuple[str, str | None]]) -> list[InputSequence]:
+    def _causal(self, texts: Sequence[tuple[str, str | None]], *, keep_second: bool) -> list[InputSequence]:
         firsts = self.tokens([a for a, _ in texts])
         seconds = iter(self.tokens([b for _, b in texts if b is not None]))
         sequences = []
@@ -172,6 +175,8 @@ class InputBuilder:
             second = None if text is None else next(seconds).ids
             room = self.max_length - (2 if second is None else 3)
             length, pair_length = longest_first(len(first), len(second or ()), room)
+            if keep_second and len(first) + len(second or ()) > room:
+                length, pair_length = only_first(len(second or ()), room)
             ids = [self._begin, *first.ids[:length], self._end]
             if second is not None:
                 ids += [*second[:pair_length], self._end]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.checkpoints.configs import parse_config, task_class
+from regard.checkpoints.cross_encoder import CROSS_ENCODER_KEYS
 from regard.checkpoints.file_format import FileFormat, format_of
 from regard.errors import InputError
 from regard.models.family import get_family
@@ -18,7 +19,7 @@ from regard.tasks.registry import HEADS
 from regard.tasks.task import Task
 
 # Keys of config.json that describe the head, which a saved model keeps.
-HEAD_KEYS = ("architectures", "id2label", "label2id", "num_labels", "problem_type", "pad_token_id")
+HEAD_KEYS = ("architectures", "id2label", "label2id", "num_labels", "problem_type", "pad_token_id", *CROSS_ENCODER_KEYS)
 
 
 def published_task(document: Mapping[str, Any], path: Path) -> Task[Any]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, ClassVar, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import TextExample, example_values
@@ -20,6 +21,9 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda logits: logits,
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
+    "relu": torch.relu,
+    "softplus": F.softplus,
+    "logsigmoid": F.logsigmoid,
 }
 
 

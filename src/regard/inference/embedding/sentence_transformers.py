@@ -52,6 +52,7 @@ HARMLESS_ARGUMENTS = (
 ARGUMENTS = (("model_args", "model_kwargs"), ("tokenizer_args", "processor_kwargs"), ("config_args", "config_kwargs"))
 TEXT_MODALITIES = tuple({"method": "forward", "method_output_name": name} for name in (HIDDEN, [HIDDEN]))
 MODULE_KEYS = ("idx", "name", "path", "type", "kwargs")  # kwargs: which arguments of encode() a module gets
+SPARSE = "SparseEncoder"  # the model_type of folders that `sparse` reads
 Task = Literal["query", "document"]
 
 
@@ -126,6 +127,9 @@ def read_sentence_settings(folder: Path, *, pooling: bool = True) -> SentenceSet
 
     Raises InputError for what would change the vectors and is not supported.
     """
+    path = folder / MODEL_CONFIG
+    if path.is_file() and ConfigKeys(path).take("model_type") == SPARSE:
+        raise InputError(f"{path}: model_type is {SPARSE!r}; embed with kind sparse, and index with sparse (--sparse)")
     listed = _modules(folder / "modules.json")
     transformer = listed[0][1] if listed else ""
     stated = _texts(folder / transformer) | _model(folder / MODEL_CONFIG)

@@ -25,6 +25,7 @@ OPERATIONS = {
     "/v1/embeddings": "embed",
     "/predict": "predict",
     "/rerank": "rerank",
+    "/v1/rerank": "rerank",
     "/tokenize": "tokenize",
 }
 

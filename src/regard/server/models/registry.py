@@ -26,8 +26,8 @@ Lane = Literal["serving", "verbs"]
 # What an operation needs, for the error about a model that lacks it.
 NEEDS = {
     "embed": "embed texts",
-    "rerank": "rerank: that needs a model that reads query and text together, trained by `regard train pair` with two "
-    "classes or by `regard train regress`; a model of sentence vectors answers /similarity",
+    "rerank": "rerank: that needs a model that reads query and text together, a published reranker or one of `regard "
+    "train pair` with two classes or `regard train regress`; a model of sentence vectors answers /similarity",
     "predict": "predict labels: that needs a model trained by `regard train classify` or `regard train pair`",
     "generate": "generate text",
     "chat": "chat: that needs a model with a chat template, such as HuggingFaceTB/SmolLM2-135M-Instruct; "

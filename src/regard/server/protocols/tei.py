@@ -6,6 +6,7 @@ model that can answers. The field `model` of a request, an addition, names anoth
 
 from __future__ import annotations
 
+import math
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
@@ -180,12 +181,12 @@ class TeiRoutes:
         arguments = {
             "texts": [(body.query, text) for text in body.texts],
             "truncate": self._truncate(body),
-            "raw_scores": body.raw_scores,
             "rerank": True,
             "param": "texts",
         }
-        scores = await context.ask(await self.models.choose("rerank", body.model), "task", arguments)
-        order = sorted(range(len(scores)), key=lambda index: -scores[index])
+        found = await context.ask(await self.models.choose("rerank", body.model), "task", arguments)
+        scores = [logit if body.raw_scores else sigmoid(logit) for _, logit in found]
+        order = sorted(range(len(scores)), key=lambda index: -found[index][1])
         ranks = [{"index": index, "score": scores[index]} for index in order]
         if body.return_text:
             ranks = [{**rank, "text": body.texts[index]} for rank, index in zip(ranks, order, strict=True)]
@@ -262,6 +263,11 @@ class TeiRoutes:
 
     def _truncate(self, body: _Truncation) -> bool:
         return self.admission.limits.auto_truncate if body.truncate is None else body.truncate
+
+
+def sigmoid(logit: float) -> float:
+    """What TEI makes of the logit of any reranker, whatever activation the model states."""
+    return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
 
 
 def as_pairs(inputs: str | list[str] | list[list[str]]) -> tuple[list[tuple[str, str | None]], bool]:

@@ -27,7 +27,7 @@ from regard.files.disk import replace_file
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings, sentence_files
 from regard.known import DEFAULT_EMBEDDING_MODEL, DEFAULT_MODEL
-from regard.models.family import build, can, family_name, get_family
+from regard.models.family import build, can, family_name, family_of
 from regard.nn.masks import MAX_SEQUENCES
 from regard.render.result import Table
 from regard.tasks.metrics import value_scores
@@ -351,7 +351,8 @@ def start_model(folder: Path, config: EmbeddingConfig) -> tuple[Any, Tokenizer]:
     found, tokenizer = loading.load(folder)
     family = family_of(found)
     if family is None or not (can(found, "text-encoder") and can(found, "fine-tuning")) or can(found, "recurrent"):
-        raise InputError(f"{folder}: this {family_name(found)} model cannot become an embedding model; use a BERT or the like")
+        name = family_name(found)
+        raise InputError(f"{folder}: this {name} model cannot become an embedding model; use a BERT or the like")
     layers = config.model.num_hidden_layers or found.config.num_hidden_layers
     if layers > found.config.num_hidden_layers:
         raise InputError(
