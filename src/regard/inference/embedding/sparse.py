@@ -29,7 +29,7 @@ from regard.engine.batches import packed_batches, to_device
 from regard.engine.precision import compare_precisions, inference_copy
 from regard.errors import InputError, check_choice
 from regard.events import drain
-from regard.files.json_files import read_json
+from regard.files.json_files import read_json, read_json_value
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts
 from regard.inference.embedding.module_folders import Module, check_keys, read_modules
 from regard.inference.embedding.sentence_transformers import MODEL_CONFIG, SPARSE, SentenceSettings, Task
@@ -102,6 +102,15 @@ class SparseSettings:
     max_active_dims: int | None = None
     static: Path | None = None
     texts: SentenceSettings = field(default_factory=SentenceSettings)
+
+
+def is_sparse_encoder(folder: Path) -> bool:
+    """Whether sentence-transformers wrote a folder as a sparse encoder."""
+    path = folder / MODEL_CONFIG
+    if path.is_file() and read_json(path).get("model_type") == SPARSE:
+        return True
+    modules = read_json_value(folder / "modules.json") if (folder / "modules.json").is_file() else []
+    return isinstance(modules, list) and any("SpladePooling" in str(one) for one in modules)
 
 
 def read_sparse_settings(folder: Path) -> SparseSettings:
