@@ -2,12 +2,18 @@
 
     python -m benchmarks.search exact [--rows 1000000] [--width 384] [--rounds 5] [--save]
     python -m benchmarks.search approximate [--rows 200000] [--save]
+    python -m benchmarks.search sparse [--rows 100000] [--rounds 5] [--save]
 
 The vectors are a mixture of 1,000 Gaussians in 32 dimensions, projected to `--width` with a little noise and
 normalized; queries come from the same mixture and are not among the rows. All implementations run with two threads in
 one process and alternate; the best round counts. Regard reads a memory-mapped file that is in the page cache, faiss and
 numpy have a copy in memory. Approximate: build time, queries per second (one by one) and recall@10 of Regard's inverted
 file, and of faiss's HNSW graph.
+
+Sparse: documents of about 120 and queries of about 30 different tokens, drawn from 30,522 by Zipf's law, with random
+weights, one query at a time. Regard's inverted index, memory-mapped, against two products of scipy in memory: of the
+query with the transposed matrix (CSR, which also reads only the postings of the query), and of the matrix with a dense
+query. The top 10 must be the same.
 """
 
 from __future__ import annotations
@@ -28,40 +34,48 @@ import torch
 from benchmarks.timing import RESULTS, best_times, describe_machine, save_results
 from regard.inference.search.approximate import ApproximateIndex, num_cells, write_approximate
 from regard.inference.search.exact import search_exact
+from regard.inference.search.inverted import SparsePostings, SparseRow, search_sparse, write_sparse
 
 TOP = 10
 THREADS = 2
 CENTERS, INNER_WIDTH, SPREAD, NOISE = 1000, 32, 0.5, 0.02
 NUM_QUERIES = 100
+NUM_TOKENS = 30_522
 HNSW = {"M": 32, "efConstruction": 80}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("exact", "approximate"))
-    parser.add_argument("--rows", type=int, help="default: 1,000,000, or 200,000 for approximate")
+    parser.add_argument("part", choices=("exact", "approximate", "sparse"))
+    parser.add_argument("--rows", type=int, help="default: 1,000,000; 200,000 for approximate, 100,000 for sparse")
     parser.add_argument("--width", type=int, default=384)
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds")
     parser.add_argument("--folder", type=Path, help="where the vectors are written; default: a temporary folder")
     parser.add_argument("--save", action="store_true", help="write the part to benchmarks/results/search.json")
     options = parser.parse_args(arguments)
     torch.set_num_threads(THREADS)
-    rows = options.rows or {"exact": 1_000_000, "approximate": 200_000}[options.part]
-    results: dict[str, Any] = {"rows": rows, "width": options.width, "threads": THREADS, "load": _load()}
+    rows = options.rows or {"exact": 1_000_000, "approximate": 200_000, "sparse": 100_000}[options.part]
+    results: dict[str, Any] = {"rows": rows, "threads": THREADS, "load": _load()}
+    if options.part != "sparse":
+        results["width"] = options.width
     print(describe_machine(), results)
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        queries = write_vectors(Path(folder) / "vectors.npy", rows, options.width)
-        vectors = np.load(Path(folder) / "vectors.npy", mmap_mode="c")
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder = Path(name)
+        if options.part == "sparse":
+            results |= sparse(folder, rows, rounds=options.rounds)
+        else:
+            queries = write_vectors(folder / "vectors.npy", rows, options.width)
+            vectors = np.load(folder / "vectors.npy", mmap_mode="c")
         if options.part == "exact":
             results["seconds"] = exact(vectors, queries, rounds=options.rounds)
-        else:
-            results |= {"ivf": inverted_file(Path(folder), vectors, queries), "hnsw": graph(vectors, queries)}
+        elif options.part == "approximate":
+            results |= {"ivf": inverted_file(folder, vectors, queries), "hnsw": graph(vectors, queries)}
     results["load_at_end"] = _load()
     print(results)
     if options.save:
         path = RESULTS / "search.json"
         before = json.loads(path.read_text()) if path.exists() else {}
-        parts = {name: before[name] for name in ("exact", "approximate") if name in before}
+        parts = {name: before[name] for name in ("exact", "approximate", "sparse") if name in before}
         print(save_results("search", {**parts, options.part: {"date": str(date.today()), **results}}))
 
 
@@ -121,6 +135,59 @@ def exact(vectors: np.ndarray, queries: np.ndarray, *, rounds: int) -> dict[str,
         found[f"batch_{count}"] = {name: round(value, 4) for name, value in seconds.items()}
         print(f"batch {count}:", found[f"batch_{count}"])
     return found
+
+
+def sparse(folder: Path, rows: int, *, rounds: int) -> dict[str, Any]:
+    """Milliseconds per query of Regard and of scipy."""
+    import scipy.sparse
+
+    generator = np.random.default_rng(0)
+    chances = 1 / np.arange(1, NUM_TOKENS + 1)
+    steps = np.cumsum(chances / chances.sum())
+
+    def sample(count: int, tokens: int) -> Any:
+        sizes = generator.poisson(tokens, count).clip(1)
+        owners = np.repeat(np.arange(count), sizes)
+        columns = np.searchsorted(steps, generator.random(len(owners))).clip(max=NUM_TOKENS - 1)
+        pairs = np.unique(owners * NUM_TOKENS + columns)
+        weights = generator.random(len(pairs)).astype(np.float32) * 3
+        places = pairs // NUM_TOKENS, pairs % NUM_TOKENS
+        return scipy.sparse.csr_matrix((weights, places), shape=(count, NUM_TOKENS))
+
+    # Repeated draws of frequent tokens count once, so that more than 120 and 30 are drawn.
+    matrix, queries = sample(rows, 162), sample(NUM_QUERIES, 34)
+    scipy.sparse.save_npz(folder / "vectors.npz", matrix, compressed=False)
+    write_sparse(folder, folder / "vectors.npz")
+    postings, transposed = SparsePostings(folder, rows), matrix.T.tocsr()
+    given = [SparseRow(query.indices, query.data) for query in queries]
+    dense = [np.asarray(query.todense())[0] for query in queries]
+
+    def best(scores: np.ndarray) -> np.ndarray:
+        places = np.argpartition(-scores, TOP)[:TOP]
+        return places[np.argsort(-scores[places])]
+
+    def by_transposed(number: int) -> np.ndarray:
+        product = queries[number] @ transposed
+        return product.indices[best(product.data)]
+
+    implementations: dict[str, Callable[[int], np.ndarray]] = {
+        "regard": lambda number: search_sparse(given[number], [postings], TOP).positions,
+        "scipy_transposed": by_transposed,
+        "scipy_dense_query": lambda number: best(matrix @ dense[number]),
+    }
+    for number in range(NUM_QUERIES):
+        answers = {name: search(number).tolist() for name, search in implementations.items()}
+        assert all(set(answer) == set(answers["regard"]) for answer in answers.values()), (number, answers)
+    calls = {
+        name: (lambda search=search: [search(number) for number in range(NUM_QUERIES)])
+        for name, search in implementations.items()
+    }
+    seconds = best_times(calls, rounds=rounds)
+    return {
+        "tokens_per_text": round(matrix.nnz / rows, 1),
+        "tokens_per_query": round(queries.nnz / NUM_QUERIES, 1),
+        "milliseconds": {name: round(1000 * value / NUM_QUERIES, 3) for name, value in seconds.items()},
+    }
 
 
 def inverted_file(folder: Path, vectors: np.ndarray, queries: np.ndarray) -> dict[str, float]:

@@ -30,11 +30,13 @@ from regard.inference.likelihood import Perplexity
 from regard.inference.masked_lm import FillResult
 from regard.inference.masked_lm import NextSentence
 from regard.inference.next_token import NextTokens
+from regard.inference.reranking import RerankResult
 from regard.inference.search.clusters import ClusterResult
 from regard.inference.search.duplicates import DuplicatesResult
 from regard.inference.search.results import SearchResult
 from regard.inference.similarity import SimilarityResult
 from regard.inference.translation.result import TranslationResult
+from regard.inference.zero_shot import ClassifyResult
 from regard.interpret.ablation import AblationResult
 from regard.interpret.activations import HeadActivations
 from regard.interpret.attention.long import LongAttention
@@ -108,6 +110,9 @@ def embed(
     force: bool = False,
     output: str | PathLike[str] | None = None,
     model: _Model = 'regard-embed',
+    kind: Literal['dense', 'sparse'] = 'dense',
+    task: Literal['document', 'query'] | None = None,
+    max_active_dims: int | None = None,
     layers: str = '-1',
     pooling: Literal['cls', 'mean', 'max', 'mean_sqrt_len_tokens', 'weightedmean', 'lasttoken', 'none'] | None = None,
     normalize: bool | None = None,
@@ -138,7 +143,8 @@ def search(
     id: str | None = None,
     queries: Sequence[str | None] | str | PathLike[str] | Any | None = None,
     top: int = 10,
-    method: Literal['dense', 'bm25', 'hybrid'] = 'dense',
+    method: Literal['dense', 'bm25', 'splade', 'hybrid'] = 'dense',
+    sparse: _Model | None = None,
     approximate: bool = False,
     prompt: str | None = None,
     prompt_name: str | None = None,
@@ -148,6 +154,25 @@ def search(
     on_event: Callable[[Event], object] | None = None,
 ) -> SearchResult:
     """Find the texts of an index that are nearest to a query: by their vectors, their words, or both."""
+
+def rerank(
+    query: str,
+    source: Sequence[str | None] | str | PathLike[str] | Any,
+    *,
+    model: _Model,
+    columns: Sequence[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['keep', 'skip', 'error'] = 'keep',
+    top: int | None = None,
+    keep: Sequence[str] = [],
+    precision: Literal['auto', 'fp32', 'bf16', 'int8'] | None = None,
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> RerankResult:
+    """Order texts by how well they fit a query, as a model that reads query and text together scores them."""
 
 def duplicates(
     source: Sequence[str | None] | str | PathLike[str] | Any,
@@ -195,6 +220,32 @@ def similarity(
     on_event: Callable[[Event], object] | None = None,
 ) -> SimilarityResult:
     """Compare an image with texts, for example to classify it without training (CLIP's zero-shot classification)."""
+
+def classify(
+    source: Sequence[str | None] | str | str | PathLike[str] | Any,
+    labels: Sequence[str],
+    *,
+    columns: Sequence[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['keep', 'skip', 'error'] = 'keep',
+    model: _Model | None = None,
+    hypothesis_template: str | None = None,
+    multi_label: bool = False,
+    none: float | None = None,
+    label_column: str | None = None,
+    output: str | PathLike[str] | None = None,
+    keep: Sequence[str] = [],
+    precision: Literal['auto', 'fp32', 'bf16', 'int8'] | None = None,
+    seed: int = 0,
+    restart: bool = False,
+    force: bool = False,
+    device: Literal['auto', 'cpu', 'cuda', 'mps', 'xpu'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> ClassifyResult:
+    """Give texts labels that no model was trained on (zero-shot classification)."""
 
 def fill(
     text: str,
@@ -868,6 +919,7 @@ def predict(
     output: str | PathLike[str] | None = None,
     keep: Sequence[str] = [],
     threshold: float | None = None,
+    aggregation: Literal['none', 'simple', 'first', 'average', 'max'] | None = None,
     page: str | PathLike[str] | None = None,
     evidence: bool = False,
     precision: Literal['auto', 'fp32', 'bf16', 'int8'] | None = None,

@@ -118,6 +118,7 @@ def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, tmp
         "windowed": 0,
         "missing": 1,
         "resumed": 0,
+        "kind": "dense",
     }
     assert "1 of 5 texts had more than 128 tokens and were cut" in captured.err
     assert "1 row without a text gets no answer: in.txt line 4" in captured.err

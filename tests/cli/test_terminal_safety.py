@@ -137,6 +137,14 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
         (0, ["the film", "--model", BERT, "-o", f"{EVIL}.svg"]),
         (2, ["the film", "--model", BERT, "-o", EVIL]),
     ],
+    "rerank": [
+        (2, [EVIL, EVIL, "--model", FINE_TUNED]),
+    ],
+    "classify": [
+        (0, [TEXTS, "--labels", f"{WORD},film", "--model", BERT]),
+        (2, [TEXTS, "--labels", EVIL, "--model", FINE_TUNED]),
+        (2, [EVIL, "--labels", "a,b", "--label-column", EVIL, "--model", BERT]),
+    ],
     "similarity": [(2, [EVIL, EVIL, "--model", f"./{EVIL}"])],
     "figure": [(0, [f"the film {WORD} was _", "--model", BERT]), (2, ["the", "--model", BERT, "--without", EVIL])],
     "senses": [(0, ["film", f"the film {WORD}", "a film", "--model", BERT]), (2, [EVIL, "a b", "b c", "-m", BERT])],

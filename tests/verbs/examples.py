@@ -53,6 +53,11 @@ EXAMPLES: dict[str, Example] = {
         {"source": ["the film was good", "a bad day"], "query": ["film"], "model": "MODEL", "rerank": "CLASSIFIER"},
         "cannot rerank",
     ),
+    "rerank": Example(
+        {"query": "good day", "source": ["the film was good", "a bad day"], "model": "RERANKER", "top": 1},
+        {"query": "good day", "source": ["the film was good"], "model": "CLASSIFIER"},
+        "cannot rerank",
+    ),
     "duplicates": Example(
         {"source": ["the film was good", "a bad day", "the film was good"], "model": "MODEL", "threshold": 0.99},
         {"source": ["the film was good", "a bad day"], "model": "MODEL", "threshold": 1.5},
@@ -67,6 +72,11 @@ EXAMPLES: dict[str, Example] = {
         {"image": "digit-7", "texts": ["a photo of a seven", "a dog"], "model": "CLIP"},
         {"image": "digit-7", "texts": ["a photo of a seven"], "model": "MODEL"},
         "similarity needs a model that compares images with texts, and this is a BERT model",
+    ),
+    "classify": Example(
+        {"source": ["the film was good", "a bad day"], "labels": ["film", "day"], "model": "MODEL"},
+        {"source": ["the film was good"], "labels": ["film", "day"], "model": "CLASSIFIER"},
+        "needs an NLI model",
     ),
     "compare": Example(
         {"text": "he was a _", "text_b": "she was a _", "model": "MODEL", "top": 5},

@@ -28,7 +28,7 @@ from regard.server.models.registry import ModelOptions
 from regard.server.models.served_model import ServedModel
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
-from regard.tasks.text_classification import TextClassification
+from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.text import Tokenizer
 from regard.training.recipes.translation.config import TranslatorSection
 from regard.training.recipes.translation.recipe import new_model
@@ -76,7 +76,10 @@ def placeholders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactor
     }
     folders = {"MODEL": tiny_bert_folder, "CLASSIFIER": classifier, "GPT": gpt, "TRANSLATOR": translator}
     folders["CLIP"] = tiny_clip(tmp_path_factory.mktemp("clip"))
-    folders |= {"TEACHER": classifier.with_name("teacher"), **runs}
+    pair = PairClassification(["0", "1"], positive_label="1")
+    reranker = FineTunedModel(pair, EncoderWithHead.from_encoder(encoder, pair).eval(), tokenizer, 32)
+    save_fine_tuned(reranker, classifier.with_name("reranker"))
+    folders |= {"TEACHER": classifier.with_name("teacher"), "RERANKER": classifier.with_name("reranker"), **runs}
     files = {"PASSAGES": passages, "TAGGED": tagged, "LABELED": labeled, "PAIRS": pairs}
     return {name: str(path) for name, path in {**folders, **files}.items()}
 

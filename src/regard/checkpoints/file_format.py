@@ -7,7 +7,7 @@ for the architectures of GGUF files (`GGUF`). A family without a module has Rega
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -52,7 +52,8 @@ class TensorNames:
     a GGUF file for one of its tensors; `decode(ours, tensor)` converts the joined parts of a file to our tensor, and
     `encode` is its inverse; `shared` matches names in `output_heads` that fine-tuned models have too. Several names of
     theirs are parts of one tensor of ours, of equal size unless `qkv_sizes` gives the sizes of queries, keys and
-    values. `{p}` stands for weight or bias, `{base}` for the prefix.
+    values. `{p}` stands for weight or bias, `{base}` for the prefix. `class_prefixes` are prefixes of classes that
+    differ, by their endings.
     """
 
     prefix: str = ""
@@ -69,6 +70,14 @@ class TensorNames:
     shared: str = NOTHING
     qkv_sizes: tuple[int, int, int] | None = None
     old_prefixes: tuple[str, ...] = ()
+    class_prefixes: Mapping[str, str] = field(default_factory=dict)
+
+    def of_class(self, document: Mapping[str, Any]) -> TensorNames:
+        """Return the names in the files of the class that a config.json names."""
+        classes = document.get("architectures")
+        name = str(classes[0]) if isinstance(classes, list) and classes else ""
+        prefix = next((prefix for ending, prefix in self.class_prefixes.items() if name.endswith(ending)), None)
+        return self if prefix is None else replace(self, prefix=prefix)
 
 
 def qkv(before: str, names: tuple[str, str, str]) -> tuple[str, ...]:
@@ -103,13 +112,15 @@ class FileFormat:
     `read(fields, document)` completes the fields read from config.json; `write(document, fields)` completes a new one.
     `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification; `classes` tells
     how they end. `task_heads` maps the classes to the names of the head's layers. A task on one vector per text whose
-    class is missing is stored as SequenceClassification; a task on tokens whose class is missing has one layer.
+    class is missing is stored as SequenceClassification; a task on tokens whose class is missing has one layer, if the
+    family has `token_heads`.
     `head_values` lists keys that change the computation of a published head, with the supported values; `pooling_key`
     is the one of them that says how a text becomes one vector, cls or mean.
 
     Files that came with code of their authors: `code` matches the names of the classes that compute what the family
     does, so that `auto_map` has no effect; `aliases` are their names of keys, `code_keys` keys without effect, and
-    `old_model_types` their model types. `variants` gives the family of a file in which a key has a value.
+    `old_model_types` and `old_class_prefixes` their model types and classes. `variants` gives the family of a file in
+    which a key has a value.
     """
 
     keys: Mapping[str, str]
@@ -125,10 +136,12 @@ class FileFormat:
     code_keys: tuple[str, ...] = ()
     variants: Mapping[tuple[str, object], str] = field(default_factory=dict)
     old_model_types: tuple[str, ...] = ()
+    old_class_prefixes: tuple[str, ...] = ()
     class_prefix: str = ""
     classes: Mapping[tuple[str, ...], str] = field(default_factory=lambda: CLASSES)
     model_type: str = ""  # in config.json; "" if it is the name of the family
     task_heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    token_heads: bool = True
     head_values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     pooling_key: str = ""
 
@@ -138,7 +151,8 @@ class FileFormat:
 
     def supports(self, head: str) -> bool:
         """Whether Regard reads and writes the class of transformers with this task head."""
-        return head in self.task_heads or (head in TOKEN_HEADS and "SequenceClassification" in self.task_heads)
+        one_layer = self.token_heads and "SequenceClassification" in self.task_heads
+        return head in self.task_heads or (head in TOKEN_HEADS and one_layer)
 
     def architecture(self, output_heads: Collection[str]) -> str:
         """Return the name of transformers' class with these heads."""

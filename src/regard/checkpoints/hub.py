@@ -440,7 +440,9 @@ def _model_folder(folders: Collection[str], files: Collection[str]) -> str | Non
     for path in folders:
         present = _inside(path, files)
         weights = preferred_weights(present)
-        if weights is not None and (weights in ADAPTER_WEIGHTS or "config.json" in present):
+        if weights is not None and (
+            weights in ADAPTER_WEIGHTS or not present.isdisjoint(("config.json", "tokenizer.json"))
+        ):
             return path
     return None
 

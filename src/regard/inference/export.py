@@ -287,6 +287,8 @@ class PaddedTask(nn.Module):
         if self.model.vectors is not None:
             pooled = pool_padded(hidden, mask[..., None], self.model.vectors.pooling)
             return self.arrange(self.model.head(pooled[:, None])[:, None], input_ids)
+        if self.model.mean_pooled:
+            return self.arrange(self.model.head(pool_padded(hidden, mask[..., None], "mean")[:, None]), input_ids)
         return self.arrange(self.model.head(hidden[:, :1] if self.task.pooled else hidden), input_ids)
 
     def arrange(self, logits: Tensor, input_ids: Tensor) -> tuple[Tensor, ...]:

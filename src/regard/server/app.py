@@ -32,6 +32,7 @@ from regard.server.http.shedding import Shedder
 from regard.server.models.registry import ModelRegistry
 from regard.server.protocols.description import ApiDescription
 from regard.server.protocols.openai import OpenAIRoutes
+from regard.server.protocols.rerank import RerankRoutes
 from regard.server.protocols.tei import TeiRoutes
 from regard.server.protocols.verbs import VerbRoutes
 from regard.server.studio.routes import Studio, StudioRoutes
@@ -69,6 +70,7 @@ def create_app(
     routes = [
         *TeiRoutes(models, admission).routes(),
         *OpenAIRoutes(models, admission).routes(),
+        *RerankRoutes(models, admission).routes(),
         Route("/metrics", metrics.respond),
     ]
     description = ApiDescription(models, routes, admission.limits)

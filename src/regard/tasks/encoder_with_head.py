@@ -151,6 +151,13 @@ class EncoderWithHead(nn.Module):
         head = TaskHead(config.hidden_size, task.num_outputs, pool=layers, dropout=dropout, bias=bias)
         return cls(encoder, head, mean_pooled=mean_pooled)
 
+    @classmethod
+    def from_encoder_decoder(cls, encoder: Any, task: Task[Any]) -> EncoderWithHead:
+        """Add a head with new weights to an encoder-decoder, which reads the decoder's state of a token."""
+        width = encoder.config.hidden_size
+        layers = nn.Sequential(nn.Linear(width, width), nn.Tanh())
+        return cls(encoder, TaskHead(width, task.num_outputs, pool=layers, dropout=encoder.config.dropout))
+
     @property
     def vectors(self) -> VectorSettings | None:
         """How texts become vectors, if the head is a `VectorHead`."""
@@ -170,7 +177,11 @@ class EncoderWithHead(nn.Module):
         """The last hidden states of all tokens, (N, W), and the logits."""
         ids, layout = inputs.batch.ids, inputs.batch.layout
         hidden: Tensor
-        if can(self.encoder, "layer-mix"):
+        if can(self.encoder, "encoder-decoder"):  # the decoder reads the text too, one token later
+            assert isinstance(layout, Packed)
+            target = ids.roll(1).index_fill(0, layout.starts[:-1].long(), self.encoder.begin)
+            hidden = self.encoder(ids, target, layout, layout)
+        elif can(self.encoder, "layer-mix"):
             assert self.mix is not None
             hidden = self.mix(list(self.encoder.states(ids, layout)))
         else:

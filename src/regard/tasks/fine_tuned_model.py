@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.checkpoints import loading
 from regard.checkpoints.configs import has_task_head
+from regard.checkpoints.cross_encoder import cross_encoder_files, read_cross_encoder
 from regard.checkpoints.file_format import format_of
 from regard.checkpoints.files import TASK as TASK_FILE
 from regard.checkpoints.loaded_model import LoadedModel
@@ -38,6 +39,7 @@ from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.inputs import MIN_LENGTH, InputBuilder, PublishedInputs, VectorSettings
 from regard.tasks.published import check_head, head_config, published_task
 from regard.tasks.registry import get_task
+from regard.tasks.sequence_classification import SequenceScoring
 from regard.tasks.task import Prediction, Task, TaskInput
 from regard.text import Tokenizer
 
@@ -165,6 +167,10 @@ class FineTunedModel:
         """The model with another margin by which an answer must exceed "no answer"; None keeps the trained one."""
         return self if threshold is None else replace(self, task=self.task.with_threshold(threshold))
 
+    def with_aggregation(self, aggregation: str | None) -> FineTunedModel:
+        """The model with another way of joining tokens to entities; None keeps its own."""
+        return self if aggregation is None else replace(self, task=self.task.with_aggregation(aggregation))
+
     def with_precision(self, precision: InferencePrecision | None) -> FineTunedModel:
         """The model with another precision of predictions; None keeps that of training."""
         return self if precision is None else replace(self, inference_precision=precision)
@@ -179,7 +185,8 @@ class FineTunedModel:
         published = None
         if self.published is not None:
             pad = self.published.get("pad_token_id", getattr(config, "pad_token_id", None))
-            published = PublishedInputs(pad)
+            end = config.eos_token_id if can(self.model.encoder, "encoder-decoder") else None
+            published = PublishedInputs(pad, end)
         return InputBuilder(
             self.tokenizer, family=config.family, max_length=self.length, vectors=vectors, published=published
         )
@@ -295,7 +302,8 @@ def fine_tuned_files(fine_tuned: FineTunedModel) -> tuple[dict[str, bytes], dict
         return files, _classes(task.labels)
     assert fine_tuned.tokenizer is not None
     if fine_tuned.published is not None:  # config.json says all of the task
-        return fine_tuned.tokenizer.files(), dict(fine_tuned.published)
+        kept = {} if fine_tuned.folder is None else cross_encoder_files(fine_tuned.folder)
+        return {**fine_tuned.tokenizer.files(), **kept}, dict(fine_tuned.published)
     architecture, _ = _transformers_names(model, task)
     about: dict[str, object] = {}
     if architecture:  # for other families, task.json is enough
@@ -363,10 +371,15 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
 def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
     path = folder / "config.json"
     document = read_json(path)
-    task = published_task(document, path)
+    task, settings = published_task(document, path), read_cross_encoder(folder)
+    if isinstance(task, SequenceScoring) and settings.activation is not None:
+        try:
+            task = task.with_activation(settings.activation)
+        except InputError as error:
+            raise InputError(f"{folder}: sentence-transformers' files state an activation: {error}") from None
+    file = check_head(document, path)
     encoder: Any
     encoder, rest = read_parts(folder)
-    file = check_head(document, path, family=encoder.config.family)
     published = head_config(document, file)
     if task.reads_images:
         if not output_heads_of(encoder):
@@ -374,12 +387,13 @@ def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
         return FineTunedModel(
             task, ImageClassifier(encoder).to(device).eval(), None, 0, folder=folder, published=published
         )
-    _check_text_model(encoder, folder)
+    if not can(encoder, "encoder-decoder"):
+        _check_text_model(encoder, folder)
     mean_pooled = task.pooled and bool(file.pooling_key) and document.get(file.pooling_key) == "mean"
     model = _with_head(folder, encoder, rest, task, mean_pooled=mean_pooled).to(device).eval()
     tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
     positions = getattr(encoder.config, "max_position_embeddings", MAX_LENGTH)
-    length = min(tokenizer.max_length or positions, positions)
+    length = min(tokenizer.max_length or positions, settings.max_length or positions, positions)
     language = stated_language(folder)
     return FineTunedModel(task, model, tokenizer, length, folder=folder, language=language, published=published)
 
@@ -401,7 +415,10 @@ def _with_head(
     """The encoder of a folder with the head of a task, whose weights are in the `rest` of the file."""
     pooled = can(encoder, "pooling")  # the pooler becomes part of the head
     with next(encoder.parameters()).device:  # also meta, of outlines
-        model = EncoderWithHead.from_encoder(encoder, task, vectors, mean_pooled=mean_pooled)
+        if can(encoder, "encoder-decoder"):
+            model = EncoderWithHead.from_encoder_decoder(encoder, task)
+        else:
+            model = EncoderWithHead.from_encoder(encoder, task, vectors, mean_pooled=mean_pooled)
     _, names = _transformers_names(model, task)
     state = _state(model)
     for ours, expected in list(state.items()):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
 
 from regard.errors import InputError
 from regard.models.family import get_family
 from regard.text import Encoding, Tokenizer
-from regard.text.tokenizer import longest_first
+from regard.text.tokenizer import longest_first, only_first
 
 MIN_LENGTH = 8  # tokens per sequence; up to four of them are special
 
@@ -38,9 +41,31 @@ class VectorSettings:
 
 @dataclass(frozen=True)
 class PublishedInputs:
-    """What the inputs of a published model depend on beside its tokenizer: the padding token of its config.json."""
+    """What the position that a published model predicts from depends on: tokens of its config.json.
+
+    A model with an `end_token_id` predicts from the last of these.
+    """
 
     pad_token_id: int | None = None
+    end_token_id: int | None = None
+
+
+class Frame(NamedTuple):
+    """The special tokens before a text or a pair, between its texts and after it."""
+
+    before: list[int]
+    between: list[int]
+    after: list[int]
+
+    @classmethod
+    def of(cls, encoding: Encoding) -> Frame:
+        """The special tokens of an encoded text or pair."""
+        marked = zip(encoding.ids, encoding.special_tokens_mask, strict=True)
+        runs = [(special, [number for number, _ in group]) for special, group in groupby(marked, key=itemgetter(1))]
+        before = runs[0][1] if runs[0][0] else []
+        after = runs[-1][1] if runs[-1][0] and len(runs) > 1 else []
+        inside = [ids for special, ids in runs[1:-1] if special]
+        return cls(before, inside[0] if inside else [], after)
 
 
 class InputBuilder:
@@ -50,7 +75,7 @@ class InputBuilder:
     model attends only to previous tokens: it reads BOS A EOS B EOS and predicts from the last token.
 
     With `published`, the inputs are those of transformers: the special tokens are those that the tokenizer adds, and a
-    causal model predicts from the last token that is not padding.
+    causal model predicts from the last token that is not padding, an encoder-decoder from the last end token.
     """
 
     def __init__(
@@ -65,18 +90,20 @@ class InputBuilder:
         self.tokenizer, self.family, self.max_length, self.vectors = tokenizer, family, max_length, vectors
         self.published = published
         self.causal = get_family(family).can("causal-lm")
-        self._num_separators = get_family(family).num_separators
         if self.causal and published is None:
             _required(tokenizer.eos_token_id, "end-of-text")
         if max_length < MIN_LENGTH:
             raise InputError(f"sequences of {max_length} tokens are too short for a task; use {MIN_LENGTH} or more")
 
-    def sequences(self, texts: Sequence[tuple[str, str | None]]) -> list[InputSequence]:
-        """One sequence per text or pair, truncated if it is too long, that predicts from one position."""
+    def sequences(self, texts: Sequence[tuple[str, str | None]], *, keep_second: bool = False) -> list[InputSequence]:
+        """One sequence per text or pair, truncated if it is too long, that predicts from one position.
+
+        The longer text of a pair loses tokens first; with `keep_second` only the first one does.
+        """
         if self.causal and self.published is None:
-            return self._causal(texts)
+            return self._causal(texts, keep_second=keep_second)
         inputs: list[str | tuple[str, str]] = [a if b is None else (a, b) for a, b in texts]
-        rows = self.tokenizer.ids_and_segments(inputs, max_length=self.max_length)
+        rows = self.tokenizer.ids_and_segments(inputs, max_length=self.max_length, keep_second=keep_second)
         if self.published is None:
             return [InputSequence(ids, segments, [0], truncated) for ids, segments, truncated in rows]
         segmented = self.tokenizer.has_segments
@@ -90,7 +117,11 @@ class InputBuilder:
         if not ids:
             raise InputError("the tokenizer gives no token for an empty text, and this model needs one; leave it out")
         assert self.published is not None
-        pad = self.published.pad_token_id
+        pad, end = self.published.pad_token_id, self.published.end_token_id
+        if end is not None:
+            if end not in ids:
+                raise InputError(f"this model predicts from its end token, {end}, which its tokenizer does not add")
+            return max(index for index, token in enumerate(ids) if token == end)
         return max((index for index, token in enumerate(ids) if token != pad), default=0) if self.causal else 0
 
     def inputs(self, texts: Sequence[tuple[str, str | None]]) -> list[tuple[InputSequence, ...]]:
@@ -115,27 +146,28 @@ class InputBuilder:
     @property
     def context_length(self) -> int:
         """Tokens of one text per sequence."""
-        return self.max_length - (1 if self.causal else 2)
+        frame = self._frame
+        return self.max_length - len(frame.before) - len(frame.after)
 
     def context_length_with_question(self, question: int) -> int:
         """Tokens of a context per sequence, next to a question of `question` tokens."""
-        return self.max_length - question - (2 if self.causal else 2 + self._num_separators)
+        frame = self._pair_frame
+        return self.max_length - question - len(frame.before) - len(frame.between) - len(frame.after)
 
     def window(self, ids: list[int], positions: list[int]) -> InputSequence:
         """A sequence of some tokens of a text; `positions` are indices into `ids`."""
-        ids = [self._begin, *ids, *([] if self.causal else [self._end])]
-        return InputSequence(ids, [0] * len(ids), [position + 1 for position in positions])
+        before, _, after = self._frame
+        ids = [*before, *ids, *after]
+        return InputSequence(ids, [0] * len(ids), [position + len(before) for position in positions])
 
     def question(self, question: list[int], context: list[int]) -> tuple[InputSequence, int]:
         """A sequence of a question and a part of its context, and the index of the first context token."""
-        if self.causal:
-            ids = [self._begin, *question, self._end, *context]
-            return InputSequence(ids, [0] * len(ids), None), len(question) + 2
-        ids = [self._begin, *question, *[self._end] * self._num_separators, *context, self._end]
-        first = 1 + len(question) + self._num_separators
+        before, between, after = self._pair_frame
+        ids = [*before, *question, *between, *context, *after]
+        first = len(before) + len(question) + len(between)
         return InputSequence(ids, [0] * first + [self._second_segment] * (len(ids) - first), None), first
 
-    def _causal(self, texts: Sequence[tuple[str, str | None]]) -> list[InputSequence]:
+    def _causal(self, texts: Sequence[tuple[str, str | None]], *, keep_second: bool) -> list[InputSequence]:
         firsts = self.tokens([a for a, _ in texts])
         seconds = iter(self.tokens([b for _, b in texts if b is not None]))
         sequences = []
@@ -143,6 +175,8 @@ class InputBuilder:
             second = None if text is None else next(seconds).ids
             room = self.max_length - (2 if second is None else 3)
             length, pair_length = longest_first(len(first), len(second or ()), room)
+            if keep_second and len(first) + len(second or ()) > room:
+                length, pair_length = only_first(len(second or ()), room)
             ids = [self._begin, *first.ids[:length], self._end]
             if second is not None:
                 ids += [*second[:pair_length], self._end]
@@ -164,8 +198,26 @@ class InputBuilder:
         return _required(self.tokenizer.sep_token_id, "[SEP]")
 
     @cached_property
+    def _frame(self) -> Frame:
+        """The special tokens of a text."""
+        if self.published is None:
+            return Frame([self._begin], [], [] if self.causal else [self._end])
+        return Frame.of(self.tokenizer.encode("a"))
+
+    @cached_property
+    def _pair_frame(self) -> Frame:
+        """The special tokens of a question and its context."""
+        if self.published is None and self.causal:
+            return Frame([self._begin], [self._end], [])
+        if self.published is None:
+            _ = self._begin, self._end  # there are such tokens
+        return Frame.of(self.tokenizer.encode("a", "a"))
+
+    @cached_property
     def _second_segment(self) -> int:
         """The segment of the second text of a pair."""
+        if self.causal or (self.published is not None and not self.tokenizer.has_segments):
+            return 0
         return self.tokenizer.encode("", "").segments[-1]
 
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoints.configs import task_class
+from regard.checkpoints.configs import parse_config, task_class
+from regard.checkpoints.cross_encoder import CROSS_ENCODER_KEYS
 from regard.checkpoints.file_format import FileFormat, format_of
 from regard.errors import InputError
 from regard.models.family import get_family
@@ -18,7 +19,7 @@ from regard.tasks.registry import HEADS
 from regard.tasks.task import Task
 
 # Keys of config.json that describe the head, which a saved model keeps.
-HEAD_KEYS = ("architectures", "id2label", "label2id", "num_labels", "problem_type", "pad_token_id")
+HEAD_KEYS = ("architectures", "id2label", "label2id", "num_labels", "problem_type", "pad_token_id", *CROSS_ENCODER_KEYS)
 
 
 def published_task(document: Mapping[str, Any], path: Path) -> Task[Any]:
@@ -34,12 +35,13 @@ def published_task(document: Mapping[str, Any], path: Path) -> Task[Any]:
         raise InputError(f"{path}: {error}") from None
 
 
-def check_head(document: Mapping[str, Any], path: Path, *, family: str) -> FileFormat:
+def check_head(document: Mapping[str, Any], path: Path) -> FileFormat:
     """The file format of the family; InputError for a class or a key of the head that Regard does not support."""
+    family = str(parse_config(document, path).family)
     file, found = format_of(family), task_class(path.parent)
     assert file is not None and found is not None
     named = "For".join(found)
-    if found[0] != file.class_prefix:
+    if found[0] not in (file.class_prefix, *file.old_class_prefixes):
         raise InputError(
             f"{path}: architectures is {named}, and the classes of model_type {document['model_type']!r} begin with "
             f"{file.class_prefix}; correct one of them"

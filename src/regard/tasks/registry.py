@@ -18,6 +18,7 @@ from regard.tasks.sequence_classification import SequenceClassification
 from regard.tasks.task import Task
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
+from regard.tasks.token_tagging import TokenTagging
 
 _ALL: tuple[type[Task[Any]], ...] = (
     TextClassification,
@@ -31,7 +32,7 @@ _ALL: tuple[type[Task[Any]], ...] = (
 # The task of each head of transformers.
 HEADS: Mapping[str, type[Task[Any]]] = {
     task.transformers_head: task
-    for task in (SequenceClassification, MultipleChoice, TokenClassification, QuestionAnswering, ImageTask)
+    for task in (SequenceClassification, MultipleChoice, TokenTagging, QuestionAnswering, ImageTask)
 } | {"ImageClassificationWithTeacher": ImageTask}
 DataSource = str | os.PathLike[str] | ExampleSet[Any]  # a file, or examples that were already read
 TASKS = {task.name: task for task in _ALL if not task.reads_images}

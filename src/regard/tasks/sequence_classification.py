@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, ClassVar, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import TextExample, example_values
@@ -20,6 +21,9 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda logits: logits,
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
+    "relu": torch.relu,
+    "softplus": F.softplus,
+    "logsigmoid": F.logsigmoid,
 }
 
 
@@ -74,6 +78,9 @@ class SequenceScoring(Regression):
     def to_dict(self) -> dict[str, Any]:
         return {"label": self.label, "activation": self.activation}
 
+    def scores(self, logits: Tensor) -> Tensor:
+        return ACTIVATIONS[self.activation](logits)
+
     def preprocess(self, examples: Sequence[TextExample], builder: Any) -> list[TaskInput]:
         """One sequence per text or pair, in the given order only."""
         inputs = builder.inputs([(example.text, example.text_pair) for example in examples])
@@ -86,7 +93,7 @@ class SequenceScoring(Regression):
         self, examples: Sequence[TextExample], inputs: Sequence[TaskInput], logits: Sequence[Tensor]
     ) -> list[Prediction]:
         raw = torch.cat(list(logits)).double().squeeze(-1)
-        scores = ACTIVATIONS[self.activation](raw)
+        scores = self.scores(raw)
         return [
             {**example_values(example), "score": score, "logit": logit}
             for example, score, logit in zip(examples, scores.tolist(), raw.tolist(), strict=True)

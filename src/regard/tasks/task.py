@@ -201,6 +201,10 @@ class Task(ABC, Generic[Example]):
     ) -> list[Prediction]:
         """One prediction per example; `logits` has the (positions, outputs) of each input."""
 
+    def scores(self, logits: Tensor) -> Tensor:
+        """What a prediction states of logits (texts, labels): probabilities, or the numbers themselves."""
+        return logits
+
     def explained_outputs(
         self, example: Example, prediction: Prediction, inputs: TaskInput, tokens: Sequence[str]
     ) -> list[ExplainedOutput]:
@@ -242,6 +246,12 @@ class Task(ABC, Generic[Example]):
         raise InputError(
             f"only models that answer questions have a threshold for no answer, and the task of this model is "
             f"{self.name}"
+        )
+
+    def with_aggregation(self, aggregation: str) -> Task[Example]:
+        """The task with another way of joining tokens to entities."""
+        raise InputError(
+            f"only models that tag tokens and that Regard did not train have an aggregation; this one does {self.name}"
         )
 
 

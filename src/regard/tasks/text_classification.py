@@ -118,9 +118,11 @@ class TextClassification(LabelTask[TextExample]):
     def postprocess(
         self, examples: Sequence[TextExample], inputs: Sequence[TaskInput], logits: Sequence[Tensor]
     ) -> list[Prediction]:
-        joined = torch.cat(list(logits)).double()
-        probabilities = joined.sigmoid() if self.multi_label else joined.softmax(-1)
+        probabilities = self.scores(torch.cat(list(logits)).double())
         return [self._prediction(*each) for each in zip(examples, probabilities.tolist(), strict=True)]
+
+    def scores(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid() if self.multi_label else logits.softmax(-1)
 
     def _prediction(self, example: TextExample, probabilities: list[float]) -> Prediction:
         by_label = dict(zip(self._labels, probabilities, strict=True))

@@ -7,7 +7,7 @@ window with the most context around it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, ClassVar
 
@@ -27,10 +27,8 @@ from regard.tasks.task import (
     LabelTask,
     Prediction,
     TaskInput,
-    config_labels,
     read_labels,
 )
-from regard.text import Encoding
 
 OUTSIDE = "O"
 OVERLAP = 64  # tokens shared with the previous window
@@ -82,10 +80,6 @@ class TokenClassification(LabelTask[TaggedExample]):
     def from_dict(cls, document: Mapping[str, Any]) -> TokenClassification:
         return cls(read_labels(document))
 
-    @classmethod
-    def from_config(cls, document: Mapping[str, Any]) -> TokenClassification:
-        return cls(config_labels(document))
-
     def check(self, example: TaggedExample) -> None:
         self._targets(example)
 
@@ -93,14 +87,14 @@ class TokenClassification(LabelTask[TaggedExample]):
         inputs = []
         encodings = builder.tokens([example.text for example in examples])
         for index, (example, encoding) in enumerate(zip(examples, encodings, strict=True)):
-            first_tokens = _first_tokens(example, encoding)
+            tokens_of_words = first_tokens(example, encoding.offsets)
             targets = self._targets(example)
             spans = split_windows(len(encoding), builder.context_length, min(OVERLAP, builder.context_length // 2))
             windows = max_context_windows(len(encoding), spans)
-            for number, group in groupby(first_tokens, key=windows.__getitem__):
+            for number, group in groupby(tokens_of_words, key=windows.__getitem__):
                 start, end = spans[number]
                 tokens = list(group)
-                words = [first_tokens[token] for token in tokens]
+                words = [tokens_of_words[token] for token in tokens]
                 sequence = builder.window(encoding.ids[start:end], [token - start for token in tokens])
                 target = targets and [targets[word] for word in words]
                 inputs.append(TaskInput((sequence,), index, target, extra=words))
@@ -108,6 +102,11 @@ class TokenClassification(LabelTask[TaggedExample]):
 
     def _targets(self, example: TaggedExample) -> list[int] | None:
         return None if example.tags is None else [self._label_id(tag) for tag in example.tags]
+
+    def words_of(self, inputs: TaskInput) -> Iterable[int]:
+        """The words that are tagged in an input, by their indices in the example."""
+        words: list[int] = inputs.extra
+        return words
 
     def targets(self, example: TaggedExample, inputs: TaskInput) -> tuple[str, ...]:
         return tuple(example.text[slice(*example.words[word])] for word in inputs.extra)
@@ -124,7 +123,7 @@ class TokenClassification(LabelTask[TaggedExample]):
             best = part.double().softmax(-1).max(-1)
             for word, probability, label in zip(item.extra, best.values.tolist(), best.indices.tolist(), strict=True):
                 tags[item.example][word], probabilities[item.example][word] = self._labels[label], probability
-        return [_prediction(*each) for each in zip(examples, tags, probabilities, strict=True)]
+        return [entity_prediction(*each) for each in zip(examples, tags, probabilities, strict=True)]
 
     @property
     def prediction_columns(self) -> dict[str, ColumnKind]:
@@ -166,22 +165,23 @@ class TokenClassification(LabelTask[TaggedExample]):
         )
 
 
-def _first_tokens(example: TaggedExample, encoding: Encoding) -> dict[int, int]:
-    """The first token of each word -> the word. Words without a token are left out."""
-    first_tokens: dict[int, int] = {}
+def first_tokens(example: TaggedExample, offsets: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """The first token of each word -> the word, by the offsets of all tokens. Words without a token are left out."""
+    result: dict[int, int] = {}
     word = 0
-    for token, (start, end) in enumerate(encoding.offsets):
+    for token, (start, end) in enumerate(offsets):
         while word < len(example.words) and example.words[word][1] <= start:
             word += 1
         if word == len(example.words):
             break
         if end > example.words[word][0]:
-            first_tokens[token] = word
+            result[token] = word
             word += 1
-    return first_tokens
+    return result
 
 
-def _prediction(example: TaggedExample, tags: list[str], probabilities: list[float]) -> Prediction:
+def entity_prediction(example: TaggedExample, tags: list[str], probabilities: list[float]) -> Prediction:
+    """The tags of the words and the entities that they form."""
     listed = []
     for entity in entities(tags):
         start, end = example.words[entity.start][0], example.words[entity.end - 1][1]

@@ -145,11 +145,12 @@ class Tokenizer:
             setattr(self, f"{role}_id", self.id(special_tokens[role]) if role in special_tokens else None)
 
     @classmethod
-    def open(cls, folder: Path, *, rows: int | None = None) -> Tokenizer:
+    def open(cls, folder: Path, *, rows: int | None = None, plain: bool = False) -> Tokenizer:
         """Read a folder's tokenizer.json, vocab.txt, vocab.json + merges.txt, SentencePiece model or GGUF file.
 
         No code is run and nothing is fetched. Of a Marian folder this is the tokenizer of the source language.
-        `rows` is the number of embeddings of the model; texts with ids beyond it raise InputError.
+        `rows` is the number of embeddings of the model; texts with ids beyond it raise InputError. `plain` is that of
+        `read_tokenizer`.
         """
         finish_save(folder)
         if (Path(folder) / "source.spm").is_file():
@@ -157,7 +158,10 @@ class Tokenizer:
 
             return MarianTokenizer.open_side(Path(folder), "source", rows=rows)
         gguf = find_gguf(folder)
-        pipeline, settings = read_tokenizer(Path(folder)) if gguf is None else read_gguf_tokenizer(read_gguf(gguf))
+        if gguf is None:
+            pipeline, settings = read_tokenizer(Path(folder), plain=plain)
+        else:
+            pipeline, settings = read_gguf_tokenizer(read_gguf(gguf))
         tokenizer = cls(pipeline, **settings)
         if rows is not None and tokenizer.size > rows:
             tokenizer._rows = rows
@@ -224,12 +228,12 @@ class Tokenizer:
         return ids, truncated
 
     def ids_and_segments(
-        self, texts: Sequence[str | tuple[str, str]], *, max_length: int | None = None
+        self, texts: Sequence[str | tuple[str, str]], *, max_length: int | None = None, keep_second: bool = False
     ) -> list[tuple[list[int], list[int], int]]:
         """The ids and segments of each text or pair, and the number of tokens truncated; faster than `encode_batch`."""
         rows = []
         for item in self._encode("encode_batch_fast", texts, True):
-            removed = cuts(item, max_length, self.truncation_side)
+            removed = cuts(item, max_length, self.truncation_side, keep_second=keep_second)
             ids = without(item.ids, removed)
             rows.append((ids, without(item.type_ids, removed), len(item) - len(ids)))
         self._report_lists(texts, [ids for ids, _, _ in rows], [truncated for _, _, truncated in rows])
@@ -369,6 +373,11 @@ class Tokenizer:
             add_generation_prompt=add_generation_prompt,
         )
 
+    @cached_property
+    def marks_continuation(self) -> bool:
+        """Whether the vocabulary marks tokens that continue a word, as WordPiece does with ##."""
+        return bool(getattr(self._pipeline.model, "continuing_subword_prefix", None))
+
     @property
     def has_segments(self) -> bool:
         """Whether transformers passes the segments of this tokenizer to the model."""
@@ -436,8 +445,11 @@ def encoding(encoded: tokenizers.Encoding, length: int | None, side: str = "righ
     )
 
 
-def cuts(encoded: tokenizers.Encoding, length: int | None, side: str = "right") -> list[slice]:
+def cuts(
+    encoded: tokenizers.Encoding, length: int | None, side: str = "right", *, keep_second: bool = False
+) -> list[slice]:
     """The slices to delete from the lists, last slice first, so that `length` tokens remain. `side`: left or right.
+    With `keep_second`, only the first text of a pair loses tokens.
 
     The library's own truncation is a setting of the pipeline, which threads share, so it is not used.
     """
@@ -450,8 +462,8 @@ def cuts(encoded: tokenizers.Encoding, length: int | None, side: str = "right") 
     room = length - (len(owners) - first - second)
     if room < 0:
         raise InputError(f"max_length={length} has no room for the {length - room} special tokens; give a larger one")
-    parts = []
-    for owner, old, new in zip((0, 1), (first, second), longest_first(first, second, room), strict=True):
+    parts, remaining = [], only_first(second, room) if keep_second else longest_first(first, second, room)
+    for owner, old, new in zip((0, 1), (first, second), remaining, strict=True):
         if new < old:
             start = owners.index(owner)
             parts.append(slice(start, start + old - new) if side == "left" else slice(start + new, start + old))
@@ -464,6 +476,13 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
     short = min(short, room // 2)
     long = min(long, room - short)
     return (long, short) if first > second else (short, long)
+
+
+def only_first(second: int, room: int) -> tuple[int, int]:
+    """The lengths of two texts of which only the first is truncated, to `room` tokens together."""
+    if second >= room:
+        raise InputError(f"the second text has {second} tokens, and the model reads {room} of both; shorten it")
+    return room - second, second
 
 
 def without(values: list[Item], parts: list[slice]) -> list[Item]:

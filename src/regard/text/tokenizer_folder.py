@@ -202,14 +202,16 @@ def has_tokenizer(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE))
 
 
-def read_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, Any]]:
+def read_tokenizer(folder: Path, *, plain: bool = False) -> tuple[Tokenizer, dict[str, Any]]:
     """Read a folder's tokenizer.json if it exists, else vocab.txt, vocab.json + merges.txt or a SentencePiece model.
 
-    Returns the pipeline and the keyword arguments for `regard.text.Tokenizer`.
+    Returns the pipeline and the keyword arguments for `regard.text.Tokenizer`. A `plain` one adds no special tokens,
+    and cuts texts as tokenizer.json alone says.
     """
-    settings = TokenizerConfig.open(folder)
+    settings, stated = TokenizerConfig.open(folder), None
     if (path := folder / "tokenizer.json").is_file():
         pipeline = load_document(read_text(path), path)
+        stated = pipeline.truncation
         # The caller of `encode` sets the maximum length; a file could request padding to any length.
         pipeline.no_truncation()
         pipeline.no_padding()
@@ -222,7 +224,12 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, Any]]:
         pipeline, tokens = _sentencepiece(path := found, settings)
     else:
         raise InputError(_missing_message(folder))
-    return _finish(path, pipeline, tokens, settings)
+    pipeline, arguments = _finish(path, pipeline, tokens, settings)
+    if plain:
+        pipeline.post_processor = None
+        stated = stated or {"max_length": None, "direction": "right"}
+        arguments |= {"max_length": stated["max_length"], "truncation_side": stated["direction"].lower()}
+    return pipeline, arguments
 
 
 def load_document(text: str, path: Path) -> Tokenizer:

@@ -183,15 +183,17 @@ def option(
     variadic: bool = False,
     group: str | None = None,
     writes: bool = False,
+    positional: bool = False,
     **limits: Any,
 ) -> Any:
     """An option; its flag is the field's name, and `flags` may add or replace it ("-k", or "--text").
 
     A list is written with commas; with `repeat` as several options, with `variadic` also as the words after one option.
     `group` is the heading under which the help page lists the option. `writes`: it names a file or folder to write.
+    `positional`: in Python, it may also be given without its name, after the arguments.
     """
     cli: Any = {"flags": list(flags), "metavar": metavar, "group": group, "writes": writes}
-    cli |= {"repeat": repeat or variadic, "variadic": variadic}
+    cli |= {"repeat": repeat or variadic, "variadic": variadic, "positional": positional}
     return Field(default, description=help, json_schema_extra={"cli": cli}, **limits)
 
 

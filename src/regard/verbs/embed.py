@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from regard.errors import InputError
 from regard.events import Event, Note
 from regard.known import DEFAULT_EMBEDDING_MODEL
 from regard.verbs.base import (
@@ -41,11 +42,21 @@ class EmbedRequest(BulkRequest):
     output: Path | None = option(
         None,
         "-o",
-        help="File for the vectors: .npy, .npz or .parquet. Default: print them.",
+        help="File for the vectors: .npy, .npz or .parquet; for sparse ones .jsonl, .npz or .parquet. Default: print "
+        "them.",
         metavar="FILE",
         writes=True,
     )
     model: ModelName = model_option(DEFAULT_EMBEDDING_MODEL)
+    kind: Literal["dense", "sparse"] = option(
+        "dense", help="sparse: a weight for each token of the vocabulary, by a masked language model or SPLADE."
+    )
+    task: Literal["document", "query"] | None = option(
+        None, help="Of sparse vectors: what the texts are. Default: document."
+    )
+    max_active_dims: int | None = option(
+        None, help="Keep so many tokens of a sparse vector. Default: what the folder states, or all.", metavar="N", ge=1
+    )
     layers: str = layers_option()
     pooling: Literal[PoolingName, "none"] | None = option(
         None, "-p", help="none gives a vector per token. Default: what the model's folder states, or mean."
@@ -90,16 +101,23 @@ def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, Embed
     --missing skip its rows no longer match those of the input; .parquet (line, vector) and .npz (lines, vectors) keep
     the line numbers, from 1. With --pooling none, Parquet has the columns line, tokens,
     starts, ends, words, vectors, and .npz the arrays vectors, starts (where each row begins), offsets, words, lines.
+
+    With --kind sparse (SPLADE: a folder of sentence-transformers' SparseEncoder, or a masked language model), .jsonl
+    has the tokens of each line with their weights, .npz what scipy.sparse.load_npz reads and lines, and Parquet the
+    columns line, indices, tokens and weights.
     """
     from regard.inference.bulk.job import how_to_continue
     from regard.inference.embedding.bulk import embed_events
 
     options = request.model_dump(
         include={
-            *("layers", "pooling", "normalize", "max_length", "prompt", "prompt_name", "long"),
+            *("kind", "task", "max_active_dims", "layers", "pooling", "normalize", "max_length", "long"),
+            *("prompt", "prompt_name"),
             *("precision", "shard_size", "restart", "force"),
         }
     )
+    if request.kind == "dense" and request.task is not None:
+        raise InputError(f"task {request.task} is for sparse vectors; leave it out, or choose kind sparse")
     cluster = cluster_of(request, output=request.output)
     try:
         with ExitStack() as stack:

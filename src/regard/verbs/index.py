@@ -30,6 +30,11 @@ class IndexRequest(RowsRequest):
         help=f"A model folder, hub name or built-in name. Default: {DEFAULT_EMBEDDING_MODEL}, or that of the index.",
         metavar="MODEL",
     )
+    sparse: ModelName | None = option(
+        None,
+        help="Also write sparse vectors by this model (SPLADE), for --method splade. Default: that of the index.",
+        metavar="MODEL",
+    )
     keep: list[str] = option([], help="Columns that results carry, or all.", metavar="A,B")
     id: str | None = option(None, help="Column of ids, which must differ. Default: the row's number.", metavar="COLUMN")
     append: bool = option(False, help="Add the texts to the index in DIR.")
@@ -66,6 +71,7 @@ def index(request: IndexRequest, models: Models) -> Generator[Event, None, Index
     from regard.inference.search.approximate import require_faiss
     from regard.inference.search.build import index_events
     from regard.inference.search.index import open_index
+    from regard.inference.search.index_folder import is_index
     from regard.inference.search.results import IndexResult
 
     if request.approximate:
@@ -76,16 +82,23 @@ def index(request: IndexRequest, models: Models) -> Generator[Event, None, Index
             "texts that are added are embedded as those of the index: leave out --pooling, --max-length, --prompt, "
             "--prompt-name and --long"
         )
+    if request.append and request.sparse and is_index(request.output) and not open_index(request.output).sparse_name:
+        raise InputError(f"{request.output} has no sparse vectors of the texts before; leave --sparse out")
     with ExitStack() as stack:
 
         def load(name: str | None) -> LoadedModel:
             return stack.enter_context(models.use(request.model or name or DEFAULT_EMBEDDING_MODEL))
+
+        def load_sparse(name: str | None) -> LoadedModel | None:
+            chosen = request.sparse or name
+            return None if chosen is None else stack.enter_context(models.use(chosen))
 
         try:
             added, _ = yield from index_events(
                 request.source,
                 request.output,
                 load,
+                load_sparse=load_sparse,
                 table=table_options(request),
                 keep=request.keep,
                 id_column=request.id,
@@ -107,6 +120,7 @@ def index(request: IndexRequest, models: Models) -> Generator[Event, None, Index
         added=added,
         width=found.manifest.width,
         model=found.model_name,
+        sparse=found.sparse_name,
         columns=list(first.columns),
         prompt=found.manifest.model.prompt,
         query_prompt=found.manifest.model.query_prompt,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ValidationInfo, field_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -77,6 +77,9 @@ class PredictRequest(BulkRequest):
     threshold: float | None = option(
         None, help="answer: minimum margin of the best answer over no answer.", metavar="X"
     )
+    aggregation: Literal["none", "simple", "first", "average", "max"] | None = option(
+        None, help="tag, with a model that Regard did not train: how tokens become entities, as in transformers."
+    )
     page: Path | None = option(
         None, help="Also write a page with the first 50 examples.", metavar="FILE.html", writes=True
     )
@@ -136,6 +139,7 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
             page = stack.enter_context(replace_output(request.page, force=request.force))
         loaded = stack.enter_context(models.use(request.model, require_fine_tuned))
         fine_tuned = fine_tuned_of(loaded).with_threshold(request.threshold).with_precision(request.precision)
+        fine_tuned = fine_tuned.with_aggregation(request.aggregation)
         yield Note(message=describe_compute(fine_tuned, fine_tuned.device))
         inputs = _open(request, fine_tuned)
         live = request.source == STANDARD_INPUT and request.output is None
@@ -149,7 +153,11 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
                     fine_tuned,
                     inputs,
                     request.output,
-                    settings={"threshold": request.threshold, "precision": request.precision},
+                    settings={
+                        "threshold": request.threshold,
+                        "precision": request.precision,
+                        **({} if request.aggregation is None else {"aggregation": request.aggregation}),
+                    },
                     shard_size=request.shard_size,
                     restart=request.restart,
                     force=request.force,

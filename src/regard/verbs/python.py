@@ -85,7 +85,7 @@ def signature(verb: Verb) -> inspect.Signature:
     fields = sorted(verb.request.model_fields.items(), key=lambda field: not field[1].is_required())
     for positional in (True, False):
         for name, info in fields:
-            if bool(cli_of(info).get("position")) is positional:
+            if any(cli_of(info).get(key) for key in ("position", "positional")) is positional:
                 how = kind.POSITIONAL_OR_KEYWORD if positional else kind.KEYWORD_ONLY
                 default = kind.empty if info.is_required() else info.get_default(call_default_factory=True)
                 parameters.append(kind(name, how, default=default, annotation=info.annotation))

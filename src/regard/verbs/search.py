@@ -60,8 +60,15 @@ class SearchRequest(IndexedTextsRequest):
     query: list[str] = argument([], help="What to find; several queries are several arguments.", metavar="QUERY")
     queries: Texts | None = option(None, help="File with one query per line; - is standard input.", metavar="FILE")
     top: int = option(10, "-k", help="Number of texts per query.", metavar="K", ge=1, le=10_000)
-    method: Literal["dense", "bm25", "hybrid"] = option(
-        "dense", help="dense compares vectors, bm25 the words in common; hybrid combines the ranks of both."
+    method: Literal["dense", "bm25", "splade", "hybrid"] = option(
+        "dense",
+        help="dense compares vectors, bm25 the words in common, splade sparse vectors, if the index has them; hybrid "
+        "combines the ranks of all that there are.",
+    )
+    sparse: ModelName | None = option(
+        None,
+        help="The model of the sparse vectors (SPLADE). Default: that of the index, or for texts none.",
+        metavar="MODEL",
     )
     approximate: bool = option(False, help="Use the approximate index, if DIR has one.")
     prompt: str | None = option(
@@ -73,7 +80,9 @@ class SearchRequest(IndexedTextsRequest):
         None, help="A prompt of the model's folder by name, such as query.", metavar="NAME"
     )
     rerank: ModelName | None = option(
-        None, help="Folder that `regard train pair` wrote: its model scores the best texts again.", metavar="DIR"
+        None,
+        help="A reranker: a published one, or a folder of `regard train pair`. It scores the best texts again.",
+        metavar="MODEL",
     )
     rerank_top: int = option(50, help="Number of texts to score again.", metavar="N", ge=1, le=10_000)
 
@@ -97,8 +106,9 @@ def _answer(request: SearchRequest) -> dict[str, int]:
 def search(request: SearchRequest, models: Models) -> Generator[Event, None, SearchResult]:
     """Find the texts of an index that are nearest to a query: by their vectors, their words, or both.
 
-    Search is exact unless --approximate is given. The score is the cosine similarity (dense), the BM25 score, the sum
-    of reciprocal ranks (hybrid), or what the model of --rerank predicts.
+    Search is exact unless --approximate is given. The score is the cosine similarity (dense), the BM25 score, the
+    product of the sparse vectors (splade), the sum of reciprocal ranks (hybrid), or what the model of --rerank
+    predicts.
 
     Example: regard search reviews.index "battery does not last" --method hybrid
     """
@@ -108,7 +118,7 @@ def search(request: SearchRequest, models: Models) -> Generator[Event, None, Sea
     if not request.query and request.queries is None:
         raise InputError("there is no query; expected a text, or a file of queries with --queries")
     with ExitStack() as stack:
-        index, _ = yield from open_source(request, models, stack, embeds=request.method != "bm25")
+        index, _ = yield from open_source(request, models, stack, embeds=request.method in ("dense", "hybrid"))
         index.use_prompt(request.prompt, request.prompt_name, request.method)
         rerank = None
         if request.rerank is not None:
@@ -149,6 +159,9 @@ def open_source(
     def load(name: str | None) -> LoadedModel:
         return stack.enter_context(models.use(request.model or name or DEFAULT_EMBEDDING_MODEL))
 
+    sparse = request.sparse if isinstance(request, SearchRequest) else None
+    searches_sparse = isinstance(request, SearchRequest) and request.method in ("splade", "hybrid")
+
     if isinstance(request.source, Path) and request.source.is_dir():
         for name in ("columns", "header", "delimiter", "quoted", "encoding", "keep", "id"):
             if getattr(request, name) not in (None, []):
@@ -156,13 +169,21 @@ def open_source(
         index = open_index(request.source)
         if embeds:
             index.use_model(load(index.model_name))
+        if searches_sparse and index.sparse_name is not None:
+            index.use_sparse_model(stack.enter_context(models.use(sparse or index.sparse_name)))
         return index, []
     loaded = load(None)
-    key = hash(repr((request.source, request.keep, request.id))) if isinstance(request.source, list) else None
+    sparse_model = None if sparse is None else stack.enter_context(models.use(sparse))
+    key = hash(repr((request.source, request.keep, request.id, sparse))) if isinstance(request.source, list) else None
     if key is not None and loaded.cache is not None and key in loaded.cache:  # the page asks again about the same texts
         found: tuple[Index, list[IndexedText]] = loaded.cache[key]
     else:
         found = yield from temporary_index(
-            request.source, loaded, table=table_options(request), keep=request.keep, id_column=request.id
+            request.source,
+            loaded,
+            table=table_options(request),
+            keep=request.keep,
+            id_column=request.id,
+            sparse=sparse_model,
         )
     return found if key is None else loaded.cached(key, lambda: found)

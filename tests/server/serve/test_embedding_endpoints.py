@@ -152,6 +152,44 @@ def test_rerank(server: ServerProcess, model_folders: dict[str, Path]) -> None:
     assert logistic == pytest.approx(scores, abs=1e-5) and all(one.get("text") is None for one in raw)
 
 
+def test_rerank_in_the_form_of_jina_and_cohere(server: ServerProcess) -> None:
+    expected = server.ask_json("/rerank", {"query": "a film", "texts": TEXTS})
+    documents = [*TEXTS[:2], *({"text": text} for text in TEXTS[2:])]
+    arguments = {"model": RERANKER, "query": "a film", "documents": documents}
+    found = server.ask_json("/v1/rerank", {**arguments, "return_documents": True, "max_chunks_per_doc": None})
+    assert [(one["index"], one["relevance_score"]) for one in found["results"]] == [
+        (one["index"], pytest.approx(one["score"], abs=1e-5)) for one in expected
+    ]
+    assert all(one["document"] == {"text": TEXTS[one["index"]]} for one in found["results"])
+    assert found["model"] == RERANKER and found["usage"]["total_tokens"] > len(TEXTS) and found["id"]
+    best = server.ask_json("/v1/rerank", {**arguments, "top_n": 2})["results"]
+    assert best == [{name: one[name] for name in ("index", "relevance_score")} for one in found["results"][:2]]
+    status, headers, _ = server.ask("/v1/rerank", {**arguments, "documents": ["film " * 400, ""]})
+    found_headers = {name.lower(): value for name, value in headers.items()}
+    assert status == 200 and "was cut" in found_headers["x-regard-warning"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ({"query": "a", "documents": []}, 422, "documents"),
+        ({"query": "a", "documents": [{"title": "b"}]}, 422, "documents"),
+        ({"documents": ["b"]}, 422, "query"),
+        ({"query": "a", "documents": ["b"], "top_n": 0}, 422, "top_n"),
+        ({"query": "a", "documents": ["b"], "max_chunks_per_doc": 3}, 422, "max_chunks_per_doc is not supported"),
+        ({"query": "a", "documents": ["b"], "topn": 3}, 422, "topn is no field"),
+        ({"query": "a", "documents": ["b"], "model": "nothing"}, 404, "nothing"),
+        ({"query": "a", "documents": ["b"], "model": CLASSIFIER}, 422, "query and text together"),
+    ],
+)
+def test_errors_of_v1_rerank_are_those_of_its_clients(
+    server: ServerProcess, body: dict[str, object], status: int, message: str
+) -> None:
+    found, _, data = server.ask("/v1/rerank", body)
+    document = json.loads(data)
+    assert found == status and message in document["detail"] and document["message"] == document["detail"]
+
+
 def test_predict(server: ServerProcess, model_folders: dict[str, Path]) -> None:
     rows = regard.predict(str(model_folders[CLASSIFIER]), TEXTS).to_dict()["predictions"]
     found = server.ask_json("/predict", {"inputs": [[text] for text in TEXTS]})

@@ -20,7 +20,7 @@ CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,re
 VERBS = r"^/v1/(fill|tokenize|embed)$"
 SERVED = (
     r"^/(embed(_all)?|rerank|predict|similarity|tokenize|info|health|metrics"
-    r"|v1/(embeddings|(chat/)?completions|models))$"
+    r"|v1/(embeddings|(chat/)?completions|rerank|models))$"
 )
 
 

@@ -72,4 +72,8 @@ FORMAT = FileFormat(
     read=read,
     class_prefix="Bart",
     classes={(): "ForConditionalGeneration"},
+    token_heads=False,
+    task_heads={
+        "SequenceClassification": {"pool.0": "classification_head.dense", "output": "classification_head.out_proj"}
+    },
 )

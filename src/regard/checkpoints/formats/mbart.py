@@ -14,4 +14,6 @@ def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
     fields.setdefault("decoder_start_token_id", fields.get("eos_token_id", 2))
 
 
-FORMAT = replace(bart.FORMAT, defaults={**bart.DEFAULTS, "norm_first": True}, read=read, class_prefix="MBart")
+FORMAT = replace(
+    bart.FORMAT, defaults={**bart.DEFAULTS, "norm_first": True}, read=read, class_prefix="MBart", task_heads={}
+)

@@ -33,5 +33,5 @@ def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 
 KEYS = {**llama.KEYS, "sliding_window": "sliding_window"}
-FORMAT = llama.file_format("Qwen2", KEYS, read=read, write=write)
+FORMAT = llama.file_format("Qwen2", KEYS, read=read, write=write, class_prefixes=llama.ANSWERING)
 GGUF = llama.gguf_format("qwen2")

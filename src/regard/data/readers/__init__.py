@@ -1,7 +1,14 @@
 """Reads examples from files. Formats and columns are inferred and described; errors name file and line."""
 
 from regard.data.readers.choices import read_choice_examples
-from regard.data.readers.conll import detect_scheme, holds_tagged_words, read_tagged_examples, split_words, to_iob2
+from regard.data.readers.conll import (
+    detect_scheme,
+    holds_tagged_words,
+    is_tag,
+    read_tagged_examples,
+    split_words,
+    to_iob2,
+)
 from regard.data.readers.images import holds_images, read_image_examples
 from regard.data.readers.memory import RecordList
 from regard.data.readers.records import ExampleSet
@@ -17,6 +24,7 @@ __all__ = [
     "holds_images",
     "holds_squad",
     "holds_tagged_words",
+    "is_tag",
     "read_choice_examples",
     "read_image_examples",
     "read_question_examples",

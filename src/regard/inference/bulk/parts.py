@@ -13,11 +13,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from regard.files import storage
 from regard.files.durable_folder import DurableFolder
 from regard.files.json_files import json_bytes
 from regard.files.output_file import check_output_file, refuse_link
-from regard.inference.bulk.shards import Block, FinishedShards, Manifest, Reader, WriteRows
+from regard.inference.bulk.shards import Block, Column, FinishedShards, Manifest, Reader, WriteRows
 from regard.inference.bulk.workers import Compute, ShardTask
 
 JOB, TOTALS = b"regard.job", b"regard.totals"  # in the metadata of a part
@@ -216,3 +216,24 @@ class PartFolder(FinishedShards):
     def _each(self, function: Callable[..., T], items: Sequence[Any], *arguments: Any) -> list[T]:
         with ThreadPoolExecutor(REQUESTS if storage.is_remote(self.durable.address) else 1) as threads:
             return list(threads.map(lambda item: function(item, *arguments), items))
+
+
+def starts_of(lengths: Iterable[Column]) -> Iterator[Column]:
+    """Where each row begins, and where the last one ends, of the lengths of the rows in parts."""
+    end = 0
+    yield np.zeros(1, dtype=np.int64)
+    for some in lengths:
+        ends = end + np.cumsum(some, dtype=np.int64)
+        end = int(ends[-1])
+        yield ends
+
+
+def stream_array(file: IO[bytes], columns: Iterable[Column], kind: str, shape: tuple[int, ...]) -> None:
+    """An array in numpy's format whose rows come in parts."""
+    header = {"descr": kind, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    count = 0
+    for column in columns:
+        count += len(column)
+        file.write(np.ascontiguousarray(column, dtype=kind).tobytes())
+    expect_rows(shape[0], count)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -29,15 +29,19 @@ from regard.data.files import is_rereadable
 from regard.data.readers import TableOptions
 from regard.data.rows import RowReader, open_rows
 from regard.data.text_inputs import DataFrameSource
-from regard.errors import InputError
+from regard.errors import InputError, check_choice
 from regard.events import Event, Note
 from regard.inference.bulk.job import SHARD_SIZE, BulkProgress, InputRows, Job, scan_rows, spool_folder
-from regard.inference.bulk.parts import check_output, expect_rows, import_pyarrow
+from regard.inference.bulk.parts import check_output, expect_rows, import_pyarrow, starts_of, stream_array
 from regard.inference.bulk.ray_engine import RayCluster
 from regard.inference.bulk.shards import Block, Column, Reader, pack_json, unpack_json
 from regard.inference.bulk.workers import Compute, ModelFiles
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, TextError, describe_missing_head, load_engine
 from regard.inference.embedding.sentence_transformers import SentenceSettings, Task
+from regard.inference.embedding.sparse import SparseEngine, SparseVectors
+from regard.inference.embedding.sparse_files import CHARACTERS as SPARSE_CHARACTERS
+from regard.inference.embedding.sparse_files import SUFFIXES as SPARSE_SUFFIXES
+from regard.inference.embedding.sparse_files import WriteSparse, by_weight, sparse_block, vectors_of, weights_line
 from regard.render.result import Result
 from regard.wording import count_of
 
@@ -47,6 +51,7 @@ FLOATS = 1 << 26
 SAMPLED_ROWS = 256  # on which precision auto is decided
 DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}
 SUFFIXES = (".npy", ".npz", ".parquet")
+EmbeddingKind = Literal["dense", "sparse"]
 Source = str | os.PathLike[str] | Sequence[str | None] | DataFrameSource
 
 
@@ -72,7 +77,10 @@ class EmbedResult(Result):
     seconds: float
     max_length: int | None = Field(None, exclude=True)
     already_done: bool = Field(False, exclude=True)
+    kind: EmbeddingKind = "dense"
     _vectors: NDArray[np.float32] | None = None
+    _sparse: SparseVectors | None = None
+    _tokens: tuple[str, ...] = ()  # the names of the columns of sparse vectors
     _settings: SentenceSettings = SentenceSettings()
     _normalize: bool = False
     _empty: frozenset[int] = frozenset()  # rows of `vectors` without a text
@@ -82,9 +90,24 @@ class EmbedResult(Result):
     @property
     def vectors(self) -> NDArray[np.float32]:
         """The embeddings, one row per text; InputError if they were written to a file."""
+        if self._sparse is not None:
+            raise InputError("these are sparse vectors: result.sparse has them, and result.sparse.toarray() an array")
         if self._vectors is None:
             raise InputError(f"the vectors are in {self.output}; read them with numpy.load, or pandas if it is Parquet")
         return self._vectors
+
+    @property
+    def sparse(self) -> SparseVectors:
+        """The sparse vectors, one row per text; InputError if they were written to a file, or are dense."""
+        if self._sparse is None:
+            where = "dense: kind='sparse' gives sparse ones" if self.kind == "dense" else f"in {self.output}"
+            raise InputError(f"the vectors are {where}")
+        return self._sparse
+
+    @property
+    def weights(self) -> list[dict[str, float]]:
+        """The tokens of each text with their weights, the largest first."""
+        return [by_weight(self._tokens, *row) for row in self.sparse]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -143,12 +166,17 @@ class EmbedResult(Result):
     def to_dict(self) -> dict[str, Any]:
         notes = [] if self._head_note is None else [self._head_note]
         document = {**super().to_dict(), "notes": [*notes, *self.notes()]}
+        if self._sparse is not None:
+            rows = [None if row in self._empty else weights for row, weights in enumerate(self.weights)]
+            return {**document, "vectors": rows}
         if self._vectors is None:
             return document
         vectors = [None if row in self._empty else vector for row, vector in enumerate(self.vectors.tolist())]
         return {**document, "vectors": vectors}
 
     def to_text(self) -> str:
+        if self._sparse is not None:
+            return "\n".join(weights_line(weights) for weights in self.weights)
         if self._vectors is not None:
             return "\n".join("\t".join(f"{value:.6g}" for value in row) for row in self._vectors)
         return f"{self.output}: {count_of(self.rows, 'text')}, {self.width} wide, pooling {self.pooling}"
@@ -184,6 +212,8 @@ def embed_events(
     task: Task | None = None,
     table: TableOptions | None = None,
     long: LongTexts = "cut",
+    kind: EmbeddingKind = "dense",
+    max_active_dims: int | None = None,
     precision: str | None = None,
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
@@ -202,20 +232,24 @@ def embed_events(
     if shard_size < 1:
         raise InputError(f"shard_size is {shard_size}; expected a number of texts, at least 1")
     if target is not None:
-        check_output(target, SUFFIXES, force=force)
+        check_output(target, SPARSE_SUFFIXES if kind == "sparse" else SUFFIXES, force=force)
+    options = _options(
+        kind,
+        {"layers": layers, "pooling": pooling, "normalize": normalize},
+        {"max_active_dims": max_active_dims},
+    )
+    options |= {"max_length": max_length, "long": long, "prompt": prompt, "prompt_name": prompt_name, "task": task}
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=spool_folder(target)) as spool:
         table = table or TableOptions()
         texts = scan_texts(source, table=table, spool=spool)
         if texts.description:
             yield Note(message=f"{texts.name}: {texts.description}")
         model = load()
-        options: dict[str, Any] = {"layers": layers, "pooling": pooling, "normalize": normalize}
-        options |= {"max_length": max_length, "long": long}
-        engine = load_engine(model, precision=precision, prompt=prompt, prompt_name=prompt_name, task=task, **options)
-        options |= {"prompt": engine.prompt, "task": task}
+        engine = _engine(kind, model, {**options, "precision": precision})
+        options |= {"prompt": engine.prompt, "prompt_name": None}
         if engine.prompt:
             yield Note(message=f"before every text: the prompt {engine.prompt!r}")
-        head = describe_missing_head(model)
+        head = None if kind == "sparse" else describe_missing_head(model)
         if head is not None and model.fine_tuned is not None:  # for others, loading the model has named the tensors
             yield Note(message=f"warning: {head}")
         engine.choose_precision([text for _, text in islice(texts.read(), SAMPLED_ROWS)])
@@ -230,9 +264,10 @@ def embed_events(
         if long == "error":
             _check_texts(engine, iter(texts), texts.name)
         started = time.perf_counter()
-        vectors, resumed, already_done, written = None, 0, False, None
+        blocks, resumed, already_done, written = None, 0, False, None
         if target is None:
-            vectors, not_fitting = yield from _embed_in_memory(engine, texts)
+            blocks = yield from _embed_in_memory(engine, texts)
+            not_fitting = sum(int(block["long"].sum()) for block in blocks)
             seconds = time.perf_counter() - started
         else:
             job = Job(
@@ -246,13 +281,16 @@ def embed_events(
                     "table": {name: value for name, value in vars(table).items() if value is not None},
                     "long": long,
                     "precision": engine.precision,
+                    **(engine.record() if isinstance(engine, SparseEngine) else {}),
                     **({"prompt": engine.prompt} if engine.prompt else {}),
                     **({"modules": engine.settings.digest} if engine.settings.digest else {}),
                     **({"do_lower_case": True} if engine.settings.do_lower_case else {}),
                 },
                 compute=lambda rows: _blocks(engine, rows, texts.name),
-                load=partial(_load, texts.name, {**options, "precision": engine.precision}),
-                write=WriteVectors(engine.width, engine.pooling == "none"),
+                load=partial(_load, kind, texts.name, {**options, "precision": engine.precision}),
+                write=WriteSparse(engine.columns)
+                if isinstance(engine, SparseEngine)
+                else WriteVectors(engine.width, engine.pooling == "none"),
                 stage="embedding",
                 totals=("long",),
                 shard_size=shard_size,
@@ -277,29 +315,45 @@ def embed_events(
         resumed=resumed,
         seconds=seconds,
         already_done=already_done,
+        kind=kind,
     )
-    result._vectors, result._settings, result._normalize = vectors, engine.settings, engine.normalize
+    result._settings, result._normalize = engine.settings, engine.normalize
+    if blocks is not None and isinstance(engine, SparseEngine):
+        result._sparse, result._tokens = vectors_of(blocks, engine.width), engine.columns
+    elif blocks is not None:
+        result._vectors = np.concatenate([block["vectors"] for block in blocks])
     result._missing_note, result._empty, result._head_note = texts.missing_note, texts.empty, head
     return result
 
 
-def _load(name: str, options: dict[str, Any], files: ModelFiles, device: torch.device) -> Compute:
-    """What embeds shards in another process; `name` is that of the input, `options` are those of `load_engine`."""
-    engine = load_engine(files.load(device), **options)
+def _options(kind: str, dense: dict[str, Any], sparse: dict[str, Any]) -> dict[str, Any]:
+    """The options of a kind of vectors; those of the other kind must have been left out."""
+    check_choice("kind", kind, get_args(EmbeddingKind))
+    given, foreign, other = (dense, sparse, "sparse") if kind == "dense" else (sparse, dense, "dense")
+    for name, value in foreign.items():
+        if value is not None and (name, str(value)) != ("layers", "-1"):
+            raise InputError(f"{name} {value} is for {other} vectors; leave it out, or choose kind {other}")
+    return {name: value for name, value in given.items() if kind == "dense" or value is not None}
+
+
+def _engine(kind: str, model: LoadedModel, options: dict[str, Any]) -> EmbeddingEngine:
+    return SparseEngine(model, **options) if kind == "sparse" else load_engine(model, **options)
+
+
+def _load(kind: str, name: str, options: dict[str, Any], files: ModelFiles, device: torch.device) -> Compute:
+    """What embeds shards in another process; `name` is that of the input, `options` are those of the engine."""
+    engine = _engine(kind, files.load(device), options)
     return lambda rows: _blocks(engine, rows, name)
 
 
-def _embed_in_memory(
-    engine: EmbeddingEngine, texts: InputTexts
-) -> Generator[Event, None, tuple[NDArray[np.float32], int]]:
-    vectors, long = [], 0
+def _embed_in_memory(engine: EmbeddingEngine, texts: InputTexts) -> Generator[Event, None, list[Block]]:
+    blocks = []
     for item in _blocks(engine, iter(texts), texts.name):
         if isinstance(item, int):
             yield BulkProgress(stage="embedding", done=item, total=texts.count, resumed=0)
         else:
-            vectors.append(item["vectors"])
-            long += int(item["long"].sum())
-    return np.concatenate(vectors), long
+            blocks.append(item)
+    return blocks
 
 
 def _check_texts(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: str) -> None:
@@ -312,11 +366,18 @@ def _check_texts(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: st
 def _blocks(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: str) -> Iterator[Block | int]:
     """Embed rows: yields the number of finished rows so far, and blocks as they are complete."""
     done, tokens = 0, engine.pooling == "none"
-    for group in group_by_size(rows, _length, budget=FLOATS // engine.width if tokens else CHARACTERS):
+    budget = SPARSE_CHARACTERS if isinstance(engine, SparseEngine) else CHARACTERS
+    for group in group_by_size(rows, _length, budget=FLOATS // engine.width if tokens else budget):
         before = engine.truncated
         with _line_named(name, group):
             if tokens:
                 block = _token_block(engine, group)
+            elif isinstance(engine, SparseEngine):
+                for item in sparse_block(engine, [text for _, text in group]):
+                    if isinstance(item, int):
+                        yield done + item
+                    else:
+                        block = item
             else:
                 indices = [index for index, (_, text) in enumerate(group) if not is_blank(text)]
                 found = np.empty((len(indices), engine.width), dtype=np.float32)
@@ -427,7 +488,7 @@ class WriteVectors:
             self._npz(path, blocks, rows)
         else:
             with path.open("wb") as file:
-                _stream(file, (block["vectors"] for block in blocks("vectors")), "<f4", (rows, self.width))
+                stream_array(file, (block["vectors"] for block in blocks("vectors")), "<f4", (rows, self.width))
 
     def _npz(self, path: Path, blocks: Reader, rows: int) -> None:
         """`lines` and `vectors`; of tokens `starts` (rows + 1: where a row's tokens begin), `offsets` and `words`."""
@@ -437,7 +498,7 @@ class WriteVectors:
             def member(name: str, columns: Iterable[Column], kind: str, *shape: int) -> None:
                 # A ZipInfo of our own has no date in it: the same input gives the same bytes.
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
-                    _stream(file, columns, kind, shape)
+                    stream_array(file, columns, kind, shape)
 
             def column(name: str) -> Iterator[Column]:
                 return (block[name] for block in blocks(name))
@@ -445,7 +506,7 @@ class WriteVectors:
             member("lines", column("lines"), "<i8", rows)
             if self.tokens:
                 count = sum(int(lengths.sum()) for lengths in column("lengths"))
-                member("starts", _starts(column("lengths")), "<i8", rows + 1)
+                member("starts", starts_of(column("lengths")), "<i8", rows + 1)
                 member("offsets", column("offsets"), "<i4", count, 2)
                 member("words", column("words"), "<i4", count)
             member("vectors", column("vectors"), "<f4", count, self.width)
@@ -477,23 +538,3 @@ class WriteVectors:
                 file.write_batch(pa.RecordBatch.from_arrays([lines, *columns], schema=schema))
                 count += len(lines)
         expect_rows(rows, count)
-
-
-def _starts(lengths: Iterable[Column]) -> Iterator[Column]:
-    end = 0
-    yield np.zeros(1, dtype=np.int64)
-    for some in lengths:
-        ends = end + np.cumsum(some, dtype=np.int64)
-        end = int(ends[-1])
-        yield ends
-
-
-def _stream(file: IO[bytes], columns: Iterable[Column], kind: str, shape: tuple[int, ...]) -> None:
-    """An array in numpy's format whose rows come in parts."""
-    header = {"descr": kind, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)
-    count = 0
-    for column in columns:
-        count += len(column)
-        file.write(np.ascontiguousarray(column, dtype=kind).tobytes())
-    expect_rows(shape[0], count)

@@ -20,8 +20,8 @@ from tempfile import TemporaryFile
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.files.disk import replace_file
 from regard.inference.search.exact import Positions, Ranking
+from regard.inference.search.inverted import Chunk, save_array, starts_of_terms, write_sorted
 
 K1 = 1.2
 B = 0.75
@@ -75,35 +75,22 @@ def write_postings(folder: Path, texts: Iterable[str]) -> Iterator[int]:
             yield row + 1
         np.array(pending, dtype=_POSTING).tofile(spool)
         _write_sorted(folder, spool.fileno(), frequencies)
-    _save(folder / LENGTHS, np.array(lengths, dtype=np.int32))
+    save_array(folder / LENGTHS, np.array(lengths, dtype=np.int32))
 
 
 def _write_sorted(folder: Path, spool: int, frequencies: Counter[int]) -> None:
     words = np.array(sorted(frequencies), dtype=np.uint64)
-    starts = np.concatenate([[0], np.cumsum([frequencies[int(word)] for word in words])]).astype(np.int64)
-    _save(folder / WORDS, words)
-    _save(folder / STARTS, starts)
-    total = int(starts[-1])
-    with replace_file(folder / ROWS) as rows_path, replace_file(folder / COUNTS) as counts_path:
-        rows = np.lib.format.open_memmap(rows_path, "w+", np.int32, (total,))
-        counts = np.lib.format.open_memmap(counts_path, "w+", np.int32, (total,))
-        following = starts[:-1].copy()  # where the next posting of each word goes
+    starts = starts_of_terms([frequencies[int(word)] for word in words])
+
+    def chunks() -> Iterator[Chunk]:
         with open(spool, "rb", closefd=False) as file:
             file.seek(0)
             while len(chunk := np.frombuffer(file.read(CHUNK * _POSTING.itemsize), dtype=_POSTING)):
-                chunk = chunk[np.argsort(chunk["word"], kind="stable")]
-                numbers = np.searchsorted(words, chunk["word"])
-                first = np.searchsorted(numbers, numbers)  # where the word begins in the chunk
-                targets = following[numbers] + np.arange(len(chunk)) - first
-                rows[targets], counts[targets] = chunk["row"], chunk["count"]
-                following += np.bincount(numbers, minlength=len(words))
-        rows.flush()
-        counts.flush()
+                yield np.searchsorted(words, chunk["word"]), chunk["row"], chunk["count"]
 
-
-def _save(path: Path, values: NDArray[np.generic]) -> None:
-    with replace_file(path) as temporary, temporary.open("wb") as file:
-        np.lib.format.write_array(file, values, allow_pickle=False)
+    save_array(folder / WORDS, words)
+    save_array(folder / STARTS, starts)
+    write_sorted(folder / ROWS, folder / COUNTS, starts, np.int32, chunks())
 
 
 class Postings:

@@ -22,14 +22,17 @@ from regard.errors import InputError, suggest
 from regard.events import Event, Note, Progress, drain
 from regard.files.output_file import refuse_link
 from regard.inference.embedding.bulk import embed_events
+from regard.inference.embedding.sparse import SparseEngine
 from regard.inference.search.documents import Documents, DocumentTexts, IndexedText, write_documents
-from regard.inference.search.index import Index, engine_of, weights_of
+from regard.inference.search.index import Index, engine_of, sparse_engine_of, weights_of
 from regard.inference.search.index_folder import (
     ADDING,
     EVERY,
+    SPARSE_VECTORS,
     VECTORS,
     IndexManifest,
     ModelRecord,
+    SparseRecord,
     commit_added,
     compact,
     durable_folder,
@@ -43,6 +46,7 @@ from regard.wording import is_count
 
 ALL = "all"
 SHARD_SIZE = 1024  # texts: what a killed run embeds again at most
+LoadSparse = Callable[[str | None], LoadedModel | None]
 
 
 class DocumentSource:
@@ -92,6 +96,7 @@ def index_events(
     folder: Path,
     load: Callable[[str | None], LoadedModel],
     *,
+    load_sparse: LoadSparse = lambda name: None,
     table: TableOptions | None = None,
     keep: Sequence[str] = (),
     id_column: str | None = None,
@@ -113,6 +118,7 @@ def index_events(
         folder,
         lambda: documents,
         load,
+        load_sparse=load_sparse,
         append=append,
         settings=settings,
         keep=keep,
@@ -130,6 +136,7 @@ def add_documents(
     read: Callable[[], Iterable[IndexedText]],
     load: Callable[[str | None], LoadedModel],
     *,
+    load_sparse: LoadSparse = lambda name: None,
     append: bool = False,
     settings: Mapping[str, Any] | None = None,
     keep: Sequence[str] = (),
@@ -140,7 +147,8 @@ def add_documents(
     """Write a new index, or add texts to one (`append`); returns the number of added texts.
 
     `read` returns the documents with their rows from 0; without an `id_column` the id is the row. `load` gets the name
-    of the model of the index, or None for a new one. `settings` are options of `embed_events` for a new index. A run
+    of the model of the index, or None for a new one; so does `load_sparse`, which returns None if there are to be no
+    sparse vectors. `settings` are options of `embed_events` for a new index. A run
     that was killed continues where it was, and leaves the old index as it was until it is finished.
     """
     durable = durable_folder(folder)
@@ -182,14 +190,16 @@ def add_documents(
             shard_size=SHARD_SIZE,
             **chosen,
         )
+        sparse = yield from _write_sparse_vectors(folder, existing, load_sparse, documents)
         approximate = approximate or (existing is not None and existing.approximate)
         files = yield from finish_segment(adding, approximate=approximate)
-        for path in adding.glob(f"{VECTORS}.*"):  # the record of the finished job
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for name in (f"{VECTORS}.*", f"{SPARSE_VECTORS}*"):  # the records of finished jobs, and what is in the postings
+            for path in adding.glob(name):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
         if existing is None:
             name, stated = loaded[0].name, result._settings
             model = ModelRecord(
-                os.path.abspath(name) if os.path.isdir(name) else name,  # does not depend on the current folder
+                _lasting_name(name),
                 weights_of(loaded[0], stated),
                 result.layers,
                 result.pooling,
@@ -202,7 +212,7 @@ def add_documents(
             )
             if model.query_prompt:
                 yield Note(message=f"before every query: the prompt {model.query_prompt!r}")
-            existing = IndexManifest(model, result.width, (), tuple(keep), id_column, version=0)
+            existing = IndexManifest(model, result.width, (), tuple(keep), id_column, sparse=sparse, version=0)
         following = documents[count - 1].row + 1
         manifest = commit_added(folder, replace(existing, next_row=following, approximate=approximate), count, files)
         if needs_compaction(manifest):
@@ -211,6 +221,37 @@ def add_documents(
     if result.cut:
         yield Note(message=f"{result.cut:,} of {count:,} texts had more than {result.max_length} tokens and were cut")
     return count
+
+
+def _lasting_name(name: str) -> str:
+    """The name of a model, which does not depend on the current folder."""
+    return os.path.abspath(name) if os.path.isdir(name) else name
+
+
+def _write_sparse_vectors(
+    folder: Path, existing: IndexManifest | None, load: LoadSparse, documents: Documents
+) -> Generator[Event, None, SparseRecord | None]:
+    """Embed the documents as sparse vectors, if the index has them or is to have them."""
+    record = None if existing is None else existing.sparse
+    if existing is not None and record is None:
+        return None
+    loaded = load(None if record is None else record.name)
+    if loaded is None:
+        return None
+    if record is not None:
+        sparse_engine_of(record, loaded, str(folder))
+    yield from embed_events(
+        DocumentTexts(documents),
+        folder / ADDING / SPARSE_VECTORS,
+        lambda: loaded,
+        kind="sparse",
+        max_length=None if record is None else record.max_length,
+        force=True,
+        shard_size=SHARD_SIZE,
+    )
+    engine = SparseEngine(loaded)
+    weights = weights_of(loaded, engine.settings)
+    return record or SparseRecord(_lasting_name(loaded.name), weights, engine.digest(), engine.max_length)
 
 
 def _write_new_documents(
@@ -248,15 +289,23 @@ def _write_new_documents(
 
 
 def temporary_index(
-    source: Any, loaded: LoadedModel, *, table: TableOptions, keep: Sequence[str], id_column: str | None
+    source: Any,
+    loaded: LoadedModel,
+    *,
+    table: TableOptions,
+    keep: Sequence[str],
+    id_column: str | None,
+    sparse: LoadedModel | None = None,
 ) -> Generator[Event, None, tuple[Index, list[IndexedText]]]:
     """An index that is removed with the last reference to it, and the rows without a text."""
     folder, temporary = _temporary_folder()
     _, without_text = yield from index_events(
-        source, folder, lambda _: loaded, table=table, keep=keep, id_column=id_column
+        source, folder, lambda _: loaded, load_sparse=lambda _: sparse, table=table, keep=keep, id_column=id_column
     )
     index = Index(folder, temporary=temporary)
     index.use_model(loaded)
+    if sparse is not None:
+        index.use_sparse_model(sparse)
     return index, without_text
 
 
@@ -270,6 +319,7 @@ def index(
     output: str | os.PathLike[str] | None = None,
     *,
     model: str | os.PathLike[str] | LoadedModel | tuple[Any, Any] = DEFAULT_EMBEDDING_MODEL,
+    sparse: str | os.PathLike[str] | LoadedModel | None = None,
     columns: Sequence[str] | str | None = None,
     keep: Sequence[str] | str = (),
     id: str | None = None,
@@ -283,7 +333,8 @@ def index(
     """Embed texts and return an index of them that can be searched: `regard.index(texts).search("a query")`.
 
     `source`: a list of texts, a Series, a DataFrame, or the path of a file as `regard index` reads it. `output`: the
-    folder of the index; without one it is kept in a temporary folder until `Index.save`. `columns`: the column of the
+    folder of the index; without one it is kept in a temporary folder until `Index.save`. `sparse`: a model of sparse
+    vectors (SPLADE), for the method "splade". `columns`: the column of the
     texts, by default inferred. `keep`: other columns that results carry, or "all". `id`: the column of ids, by default
     the row's number. `prompt` is put before every text, or the prompt with the name `prompt_name` in the model's
     sentence-transformers folder; by default its prompt for documents. `missing`: what happens to rows without a text:
@@ -296,6 +347,7 @@ def index(
             refuse_output_in_input(output, source)
     folder, temporary = _temporary_folder() if output is None else (Path(output), None)
     counted: list[CountedModel] = []
+    sparse_model = None if sparse is None else _load(sparse, device)
 
     def load(name: str | None) -> LoadedModel:
         counted.append(CountedModel(_load(model, device)))
@@ -305,6 +357,7 @@ def index(
         source,
         folder,
         load,
+        load_sparse=lambda _: sparse_model,
         table=text_table(columns, missing),
         keep=column_list(keep),
         id_column=id,
@@ -314,6 +367,8 @@ def index(
     drain(events, on_event)
     found = Index(folder, temporary=temporary)
     found.use_counted(counted[0])
+    if sparse_model is not None:
+        found.use_sparse_model(sparse_model)
     found.warn()
     return found
 

@@ -17,13 +17,14 @@ import numpy as np
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.reading import CountedModel
-from regard.data.examples import TextExample
 from regard.errors import InputError, RegardError, check_choice
 from regard.events import Event, drain
 from regard.files.disk import replace_folder
 from regard.inference.bulk.shards import weights_digest
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.inference.embedding.sentence_transformers import SentenceSettings
+from regard.inference.embedding.sparse import SparseEngine
+from regard.inference.reranking import Reranker
 from regard.inference.search.bm25 import find_words, fuse_ranks, search_bm25, words_of
 from regard.inference.search.documents import IndexedText
 from regard.inference.search.exact import Positions, Ranking, Vectors
@@ -31,6 +32,7 @@ from regard.inference.search.index_folder import (
     IndexManifest,
     ModelRecord,
     Segment,
+    SparseRecord,
     compact,
     durable_folder,
     is_index,
@@ -41,14 +43,15 @@ from regard.inference.search.index_folder import (
     verify,
     write_deleted,
 )
+from regard.inference.search.inverted import SparseRow, search_sparse
 from regard.inference.search.results import Hit, QueryResult, SearchResult, check_queries
-from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned, predict_stream
+from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned
 
 if TYPE_CHECKING:
     from regard.inference.search.clusters import ClusterResult
     from regard.inference.search.duplicates import DuplicatesResult
 
-Method = Literal["dense", "bm25", "hybrid"]
+Method = Literal["dense", "bm25", "splade", "hybrid"]
 FUSED = 100  # candidates of each method that hybrid search combines, at least
 BATCH = 256  # queries
 
@@ -66,6 +69,8 @@ class Index:
             weakref.finalize(self, temporary.cleanup)
         self._engine: EmbeddingEngine | None = None
         self._loaded: LoadedModel | None = None
+        self._sparse: SparseEngine | None = None
+        self._sparse_loaded: LoadedModel | None = None
         self._counted: CountedModel | None = None
         self.reopen()
 
@@ -102,6 +107,11 @@ class Index:
     def model_name(self) -> str:
         return self.manifest.model.name
 
+    @property
+    def sparse_name(self) -> str | None:
+        """The name of the model of the sparse vectors; None if there are none."""
+        return None if self.manifest.sparse is None else self.manifest.sparse.name
+
     def document(self, position: int) -> IndexedText:
         """The document at a position, counted over all segments."""
         number = int(np.searchsorted(self.bases, position, side="right")) - 1
@@ -136,14 +146,29 @@ class Index:
         self._engine = engine_of(self.manifest.model, loaded, self.name)
         self._loaded = loaded
 
+    def use_sparse_model(self, loaded: LoadedModel) -> None:
+        """Encode queries with a loaded sparse model; InputError unless it is the one that made the sparse vectors."""
+        if self.manifest.sparse is not None:
+            self._sparse = sparse_engine_of(self.manifest.sparse, loaded, self.name).for_task("query")
+            self._sparse_loaded = loaded
+
+    def loaded_sparse_model(self) -> LoadedModel | None:
+        """The sparse model of the index, loaded if it is not yet; None if the index has no sparse vectors."""
+        from regard.device import choose_device
+        from regard.inference.load_model import load_model
+
+        if self._sparse is None and self.manifest.sparse is not None:
+            self.use_sparse_model(load_model(self.manifest.sparse.name, device=choose_device("auto")))
+        return self._sparse_loaded
+
     def use_prompt(self, prompt: str | None, prompt_name: str | None, method: Method) -> None:
         """Put another prompt before queries than the one of the index; None is that one."""
         if prompt is None and prompt_name is None:
             if self._engine is not None:
                 self._engine.use_prompt(self.manifest.model.query_prompt)
             return
-        if method == "bm25":
-            raise InputError("a prompt is for the method dense or hybrid; bm25 compares words")
+        if method not in ("dense", "hybrid"):
+            raise InputError(f"a prompt is for the method dense or hybrid; found {method}")
         self.loaded_model()
         assert self._engine is not None
         self._engine.use_prompt(self._engine.settings.find_prompt(prompt, prompt_name))
@@ -178,10 +203,11 @@ class Index:
     ) -> SearchResult:
         """The `top` texts for each query.
 
-        `method`: "dense" compares vectors, "bm25" counts the words in common, "hybrid" combines the ranks of both.
-        `approximate` uses the approximate index where there is one. `rerank` is a model for pairs of texts, or its
-        folder: it scores the best `rerank_top` again. `prompt`, or the model's prompt with the name `prompt_name`, is
-        put before queries instead of the prompt for queries that the index has stored.
+        `method`: "dense" compares vectors, "bm25" counts the words in common, "splade" compares sparse vectors, if the
+        index has them; "hybrid" combines the ranks of all that there are.
+        `approximate` uses the approximate index where there is one. `rerank` is a model that scores pairs of texts
+        (see `Reranker`), or its name: it scores the best `rerank_top` again. `prompt`, or the model's prompt with the
+        name `prompt_name`, is put before queries instead of the prompt for queries that the index has stored.
         """
         self.use_prompt(prompt, prompt_name, method)
         reranker = None if rerank is None else "the given model"
@@ -199,12 +225,17 @@ class Index:
         return SearchResult(
             source=self.name,
             rows=len(self),
-            model="" if method == "bm25" else self.model_name,
+            model=self._model_of(method),
             method=method,
             approximate=approximate,
             rerank=rerank,
             results=found,
         )
+
+    def _model_of(self, method: Method) -> str:
+        if method == "splade":
+            return self.sparse_name or ""
+        return "" if method == "bm25" else self.model_name
 
     def search_steps(
         self,
@@ -220,11 +251,17 @@ class Index:
         check_choice("method", method, get_args(Method))
         if top < 1:
             raise InputError(f"top is {top}; expected a number of texts, at least 1")
-        if rerank is not None:
-            check_reranker(rerank)
+        reranker = None if rerank is None else Reranker(rerank)
         if approximate:
             self._check_approximate()
-        if method != "bm25" and self._engine is None:
+        if method == "splade" and self.manifest.sparse is None:
+            raise InputError(
+                f"no sparse vectors in {self.name}; name a model for them when the texts are indexed (--sparse MODEL), "
+                "or choose another method"
+            )
+        if method in ("splade", "hybrid"):
+            self.loaded_sparse_model()
+        if method in ("dense", "hybrid") and self._engine is None:
             self.load_model()
         wanted = max(top, rerank_top) if rerank is not None else top
         source = iter(queries)
@@ -233,7 +270,7 @@ class Index:
                 rankings = self._rank(batch, wanted, method, approximate)
             except IndexError:  # a file names rows that do not exist
                 raise RegardError(f"{self.name} is damaged; restore it from a copy, or build the index again") from None
-            yield from (self._result(*pair, top, rerank) for pair in zip(batch, rankings, strict=True))
+            yield from (self._result(*pair, top, reranker) for pair in zip(batch, rankings, strict=True))
 
     def _check_approximate(self) -> None:
         from regard.inference.search.approximate import MIN_ROWS
@@ -249,13 +286,26 @@ class Index:
             return [Ranking.empty() for _ in queries]
         if method == "dense":
             return self._rank_dense(queries, top, approximate)
+        if method == "splade":
+            return self._rank_sparse(queries, top)
         words = [segment.postings for segment in self.segments]
         depth = max(FUSED, top) if method == "hybrid" else top
         found = [search_bm25(query, words, depth, deleted=self.deleted) for query in queries]
         if method == "bm25":
             return found
-        dense = self._rank_dense(queries, depth, approximate)
-        return [fuse_ranks(pair, top) for pair in zip(dense, found, strict=True)]
+        parts = [self._rank_dense(queries, depth, approximate), found]
+        if self.manifest.sparse is not None:
+            parts.append(self._rank_sparse(queries, depth))
+        return [fuse_ranks(of_query, top) for of_query in zip(*parts, strict=True)]
+
+    def sparse_rows(self, queries: list[str]) -> list[SparseRow]:
+        """The sparse vectors of queries."""
+        assert self._sparse is not None
+        return [SparseRow(*row) for row in self._sparse.encode(queries)]
+
+    def _rank_sparse(self, queries: list[str], top: int) -> list[Ranking]:
+        parts = [segment.sparse_postings for segment in self.segments]
+        return [search_sparse(row, parts, top, deleted=self.deleted) for row in self.sparse_rows(queries)]
 
     def _rank_dense(self, queries: list[str], top: int, approximate: bool) -> list[Ranking]:
         assert self._engine is not None
@@ -270,13 +320,13 @@ class Index:
             return parts[0]
         return [Ranking.merge(of_query, top) for of_query in zip(*parts, strict=True)]
 
-    def _result(self, query: str, ranking: Ranking, top: int, rerank: FineTunedModel | None) -> QueryResult:
+    def _result(self, query: str, ranking: Ranking, top: int, reranker: Reranker | None) -> QueryResult:
         found = [self.document(int(position)) for position in ranking.positions]
         scores = ranking.scores.tolist()
-        if rerank is not None:
-            scores = rerank_scores(rerank, query, [one.text for one in found])
-            order = sorted(range(len(found)), key=lambda place: -scores[place])
-            found, scores = [found[place] for place in order], [scores[place] for place in order]
+        if reranker is not None:
+            relevance = drain(reranker.steps(query, [one.text for one in found]))
+            order = sorted(range(len(found)), key=lambda position: -relevance[position].logit)
+            found, scores = [found[position] for position in order], [relevance[position].score for position in order]
         words = set(words_of(query))
         hits = [
             Hit(
@@ -311,6 +361,7 @@ class Index:
             source,
             self.folder,
             lambda name: self.loaded_model(),
+            load_sparse=lambda name: self.loaded_sparse_model(),
             table=text_table(columns, missing),
             keep=column_list(keep),
             id_column=id,
@@ -411,36 +462,17 @@ def weights_of(loaded: LoadedModel, settings: SentenceSettings) -> str:
     return weights_digest(replace(loaded, tokenizer=tokenizer))
 
 
+def sparse_engine_of(record: SparseRecord, loaded: LoadedModel, name: str) -> SparseEngine:
+    """The engine of a sparse model as an index uses it; InputError if it is another model than that of the index."""
+    engine = SparseEngine(loaded, max_length=record.max_length)
+    if (weights_of(loaded, engine.settings), engine.digest()) != (record.weights, record.settings):
+        raise InputError(
+            f"{name} has sparse vectors of the model {record.name}, and {loaded.name or 'the given model'} has other "
+            "weights, another tokenizer or other settings; use the same model, or build the index again"
+        )
+    return engine
+
+
 def open_index(folder: str | os.PathLike[str]) -> Index:
     """Open an index that `regard index` or `regard.index` wrote, in constant time."""
     return Index(Path(os.path.expanduser(folder)))
-
-
-def check_reranker(model: FineTunedModel) -> None:
-    """InputError unless the model scores a pair of texts with one number."""
-    task = model.task
-    if task.name == "regress" or (task.name == "pair" and _positive_label(model) is not None):
-        return
-    classes = f" with {len(task.labels)} classes" if task.name == "pair" else ""
-    raise InputError(
-        f"a model for {task.name}{classes} cannot rerank; expected one that `regard train pair` trained with two "
-        "classes, or `regard train regress`"
-    )
-
-
-def rerank_scores(model: FineTunedModel, query: str, texts: Sequence[str]) -> list[float]:
-    """A score for each text: the probability of the positive class, or the value that a regression predicts."""
-    examples = [TextExample(query, text) for text in texts]
-    device = next(model.model.parameters()).device
-    label = _positive_label(model)
-    return [
-        float(one["value"] if label is None else one["probabilities"][label])
-        for one in predict_stream(model, examples, device=device)
-    ]
-
-
-def _positive_label(model: FineTunedModel) -> str | None:
-    """The class that says that a text fits: that of F1, or the last of two."""
-    if model.task.name != "pair" or len(model.task.labels) != 2:
-        return None
-    return getattr(model.task, "positive_label", None) or str(model.task.labels[-1])

@@ -1,7 +1,7 @@
 """The folder of an index: immutable segments, a list of deleted rows, and a record, which names those that count.
 
     regard.json             model, segments with the checksums of their files, deleted rows
-    segments/000001/        vectors.npy, documents.jsonl, offsets.npy, bm25_*.npy, approximate.faiss
+    segments/000001/        vectors.npy, documents.jsonl, offsets.npy, bm25_*.npy, splade_*.npy, approximate.faiss
     deleted-000003.npy      positions of deleted rows
     adding/                 texts that are being added; a killed run continues here
 
@@ -39,9 +39,13 @@ from regard.inference.search.documents import (
     write_documents,
 )
 from regard.inference.search.exact import Positions, Ranking, Vectors, blocks, search_exact
+from regard.inference.search.inverted import FILES as SPARSE_FILES
+from regard.inference.search.inverted import SparsePostings, join_sparse, write_sparse
 
 VECTORS = "vectors.npy"
 REQUIRED = {VECTORS, DOCUMENTS, OFFSETS, *FILES}
+OPTIONAL = (APPROXIMATE, *SPARSE_FILES)
+SPARSE_VECTORS = "sparse.npz"  # in `adding`, until the postings are written
 EVERY = 2000  # texts between two events of progress
 Files = dict[str, FileState]
 SEGMENTS = "segments"
@@ -59,7 +63,7 @@ def durable_folder(folder: Path) -> DurableFolder:
 
 
 def _entries() -> tuple[str, ...]:
-    return (*(f"{SEGMENTS}/#/{name}" for name in (*sorted(REQUIRED), APPROXIMATE)), "deleted-#.npy")
+    return (*(f"{SEGMENTS}/#/{name}" for name in (*sorted(REQUIRED), *OPTIONAL)), "deleted-#.npy")
 
 
 class Segment:
@@ -84,6 +88,10 @@ class Segment:
     @cached_property
     def postings(self) -> Postings:
         return Postings(self.folder)
+
+    @cached_property
+    def sparse_postings(self) -> SparsePostings:
+        return SparsePostings(self.folder, self.rows)
 
     @property
     def is_approximate(self) -> bool:
@@ -112,19 +120,23 @@ def finish_segment(folder: Path, *, approximate: bool) -> Generator[Event, None,
         if count % EVERY == 0:
             yield Progress(stage="counting words", done=count, total=len(documents))
     yield Progress(stage="counting words", done=len(documents), total=len(documents))
+    if (folder / SPARSE_VECTORS).is_file():
+        yield Note(message="writing the inverted index of tokens")
+        write_sparse(folder, folder / SPARSE_VECTORS)
     if approximate and len(documents) >= MIN_ROWS:
         yield Note(message="building the approximate index")
         recall = write_approximate(folder, np.load(folder / VECTORS, mmap_mode="c"))
         yield Note(message=f"approximate index: recall@10 {recall:.3f} on a sample of the rows")
     elif approximate:
         yield Note(message=f"no approximate index: exact search is as fast for fewer than {MIN_ROWS:,} texts")
-    names = [VECTORS, DOCUMENTS, OFFSETS, *FILES, APPROXIMATE]
+    names = [VECTORS, DOCUMENTS, OFFSETS, *FILES, *OPTIONAL]
     return file_states(folder, [name for name in names if (folder / name).is_file()])
 
 
 def check_files(files: Files) -> Files:
     """Raise ValueError unless a record lists the files of a segment."""
-    if not REQUIRED <= set(files) <= REQUIRED | {APPROXIMATE}:
+    names, sparse = set(files), set(SPARSE_FILES)
+    if not REQUIRED <= names <= REQUIRED | set(OPTIONAL) or names & sparse not in (set(), sparse):
         raise ValueError("the list of files of a segment is not valid")
     return files
 
@@ -154,11 +166,22 @@ class ModelRecord:
         return {
             "layers": self.layers,
             "pooling": None if self.modules else self.pooling,
-            "normalize": self.normalize,
+            "normalize": self.normalize or None,  # False would leave out a Normalize before truncate_dim
             "max_length": self.max_length,
             "long": self.long,
             "prompt": self.query_prompt if query else self.prompt,
         }
+
+
+@dataclass(frozen=True)
+class SparseRecord:
+    """The model of the sparse vectors. `weights` is a hash of weights and tokenizer, `settings` of what its folder says
+    of sparse vectors."""
+
+    name: str
+    weights: str
+    settings: str
+    max_length: int | None
 
 
 @dataclass(frozen=True)
@@ -178,6 +201,7 @@ class IndexManifest:
     keep: tuple[str, ...] = ()  # the columns that were asked for
     id_column: str | None = None
     approximate: bool = False
+    sparse: SparseRecord | None = None
     next_row: int = 0  # rows are numbered on when texts are added
     # name, rows, size, SHA-256
     deleted: tuple[Annotated[str, Field(pattern=rf"^{_DELETED}$")], int, int, str] | None = None
@@ -207,7 +231,7 @@ class IndexManifest:
     def write(self, folder: Path) -> None:
         """Commit: from now on this is the index."""
         values = asdict(self)
-        identity = {name: values.pop(name) for name in ("model", "width", "keep", "id_column")}
+        identity = {name: values.pop(name) for name in ("model", "width", "keep", "id_column", "sparse")}
         FolderRecord(KIND, (ADDING, *_entries()), finished=True, identity=identity, outcome=values).write(folder)
 
 
@@ -218,6 +242,9 @@ def is_index(folder: Path) -> bool:
 
 
 def open_segments(folder: Path, manifest: IndexManifest) -> list[Segment]:
+    for one in manifest.segments:
+        if (manifest.sparse is not None) != (SPARSE_FILES[0] in one.files):
+            raise RegardError(f"{folder / SEGMENTS / one.name} is damaged: its sparse vectors do not fit the index")
     return [Segment(folder / SEGMENTS / one.name, one.rows, manifest.width, one.files) for one in manifest.segments]
 
 
@@ -309,6 +336,8 @@ def compact(folder: Path, manifest: IndexManifest) -> Generator[Event, None, Ind
             base += segment.rows
         vectors.flush()
         del vectors
+    if manifest.sparse is not None:
+        join_sparse(adding, [one.sparse_postings for one in segments], remaining)
     files = yield from finish_segment(adding, approximate=manifest.approximate)
     return commit_added(folder, replace(manifest, segments=(), deleted=None), count, files)
 

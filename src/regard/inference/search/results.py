@@ -17,8 +17,8 @@ MAX_LINE = 160  # characters of a text in the terminal
 class Hit(BaseModel):
     """A text that matches the query. `matches` are the offsets [start, end) of the words in common.
 
-    `score` is the cosine similarity (dense), the BM25 score, the sum of reciprocal ranks (hybrid), or what the reranker
-    predicts.
+    `score` is the cosine similarity (dense), the BM25 score, the product of the sparse vectors (splade), the sum of
+    reciprocal ranks (hybrid), or what the reranker predicts.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -40,7 +40,7 @@ class QueryResult(BaseModel):
 
     def to_text(self) -> str:
         lines = [
-            f"{hit.score:8.4f}  {escape_controls(str(hit.id)):>6}  {one_line(hit.text)}{_columns(hit.columns)}"
+            f"{hit.score:8.4f}  {escape_controls(str(hit.id)):>6}  {one_line(hit.text)}{kept_columns(hit.columns)}"
             for hit in self.hits
         ]
         return "\n".join([one_line(self.query), *(lines or ["  nothing found"])])
@@ -83,13 +83,16 @@ class IndexResult(Result):
     width: int
     model: str
     columns: list[str]
+    sparse: str | None = None
     prompt: str = ""
     query_prompt: str = ""
 
     def to_text(self) -> str:
         kept = f", columns {', '.join(self.columns)}" if self.columns else ""
+        sparse = f", sparse vectors by {self.sparse}" if self.sparse else ""
         added = f" ({self.added:,} new)" if self.added != self.rows else ""
-        return f"{self.output}: {count_of(self.rows, 'text')}{added}, vectors of {self.width} by {self.model}{kept}"
+        vectors = f"vectors of {self.width} by {self.model}{sparse}"
+        return f"{self.output}: {count_of(self.rows, 'text')}{added}, {vectors}{kept}"
 
 
 def with_columns(headers: list[str], rows: Sequence[tuple[Sequence[object], dict[str, Any]]]) -> Table:
@@ -105,7 +108,7 @@ def one_line(text: str, length: int = MAX_LINE) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def _columns(columns: dict[str, Any]) -> str:
+def kept_columns(columns: dict[str, Any]) -> str:
     return "".join(f"  {escape_controls(name)}={one_line(str(value), 40)}" for name, value in columns.items())
 
 

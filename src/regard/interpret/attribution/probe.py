@@ -374,9 +374,13 @@ def task_probe(fine_tuned: FineTunedModel, text: str, second: str | None = None,
     item = _item(fine_tuned, rows, example)
     row = item.sequences[0]
     # Counted from the end, so that it is still the last token when tokens are removed.
-    read_at = [-1] if task.pooled and rows.causal and model.vectors is None else row.positions
+    at_end = task.pooled and rows.causal and model.vectors is None and row.positions is not None
+    read_at = [position - len(row) for position in row.positions or ()] if at_end else row.positions
 
     def read(hidden: Tensor) -> Tensor:
+        if model.mean_pooled:
+            mean: Tensor = model.head(hidden.mean(1, keepdim=True))
+            return mean
         if model.vectors is not None:
             everything = hidden.new_ones((*hidden.shape[:2], 1), dtype=torch.bool)
             pooled: Tensor = model.head(pool_padded(hidden, everything, model.vectors.pooling)[:, None])[:, None]

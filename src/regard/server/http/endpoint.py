@@ -28,10 +28,11 @@ from regard.server.models.process import ModelProcess
 from regard.verbs import VERBS
 
 Body = TypeVar("Body", bound=BaseModel)
-ErrorShape = Literal["openai", "tei", "regard"]
+ErrorShape = Literal["openai", "tei", "rerank", "regard"]
 CLIENT_CLOSED_REQUEST = 499  # nginx's code; nobody reads this answer
 # The names of errors in the two protocols, by status.
 OPENAI_PATHS = ("/v1/embeddings", "/v1/completions", "/v1/chat/completions", "/v1/models")
+RERANK_PATH = "/v1/rerank"
 OPENAI_STATUSES = {413: 400, 415: 400, 422: 400}  # what its clients raise as BadRequestError
 OPENAI_TYPES = {401: "invalid_request_error", 429: "rate_limit_error", 503: "service_unavailable", 504: "timeout"}
 TEI_TYPES = {422: "Validation", 413: "Validation", 429: "Overloaded", 503: "Unhealthy", 404: "Validation"}
@@ -259,6 +260,8 @@ def error_response(error: Exception, shape: ErrorShape) -> Response:
     elif shape == "tei":
         message += ", or set truncate to true" if code == "context_length_exceeded" else ""
         document = {"error": message, "error_type": TEI_TYPES.get(status, "Backend" if status >= 500 else "Validation")}
+    elif shape == "rerank":
+        document = {"detail": message, "message": message}
     else:
         document = {"error": message}
     retry = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else {}
@@ -268,6 +271,8 @@ def error_response(error: Exception, shape: ErrorShape) -> Response:
 def shape_of(path: str) -> ErrorShape:
     """The form of errors at a path: OpenAI's below /v1, also where there is nothing, except for verbs."""
     _, first, name, *_ = [*path.split("/"), "", ""]
+    if path == RERANK_PATH:
+        return "rerank"
     if first == "v1":
         return "regard" if name in ("openapi.json", *VERBS) and name != "models" else "openai"
     return "regard" if first == "api" else "tei"
@@ -278,7 +283,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path, status, code = request.url.path, error.status_code, None
     shape, message = shape_of(path), f"{error.detail}: {request.method} {path[:200]}"
-    if status == 405 and shape == "openai" and not path.startswith(OPENAI_PATHS):
+    if status == 405 and shape == "openai" and not path.startswith((*OPENAI_PATHS, RERANK_PATH)):
         status = 404  # every path below /v1 can be posted to: it may be that of a verb
     if status == 404:
         code, message = "unknown_url", f"there is nothing at {path[:200]}; /openapi.json lists the endpoints"

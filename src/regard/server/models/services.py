@@ -7,6 +7,7 @@ parts of many requests together (`compute`), and makes the reply of a request of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +20,8 @@ from regard.checkpoints.reading import reading_count
 from regard.data.examples import TextExample
 from regard.errors import InputError, suggest
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
-from regard.inference.search.index import check_reranker
+from regard.inference.embedding.sparse import SparseEngine, SparseVectors
+from regard.inference.reranking import Reranker
 from regard.server.errors import invalid, too_long
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
 from regard.tasks.fine_tuned_model import FineTunedModel
@@ -67,12 +69,15 @@ class EmbeddingService:
     kind = "embed"
 
     def __init__(self, loaded: LoadedModel, *, precision: str | None = None, max_tokens: int = 0) -> None:
-        self.engine: EmbeddingEngine = load_engine(loaded, normalize=False, precision=precision)
+        self.engine: EmbeddingEngine = self._load(loaded, precision)
         self.engine.choose_precision(["The quick brown fox jumps over the lazy dog."])
         self.max_tokens = max_tokens or (1024 if self.engine.device.type == "cpu" else 1 << 14)
         self._reading = reading_count(None if loaded.translator is not None else loaded.folder)
         around = self.engine.tokenizer.encode("")
         self._special = [around.ids[:1], around.ids[1:]] if len(around.ids) == 2 else [around.ids, []]
+
+    def _load(self, loaded: LoadedModel, precision: str | None) -> EmbeddingEngine:
+        return load_engine(loaded, normalize=False, precision=precision)
 
     def warm_up(self) -> None:
         """Compute batches of several sizes, so that the first requests do not wait for compiled kernels."""
@@ -135,7 +140,7 @@ class EmbeddingService:
         parts = [(count, (skip, part)) for count, part in _split_tokens(tokens)]
         return PreparedRequest(parts, finish, total, warning)
 
-    def compute(self, contents: Sequence[tuple[int, TokenIds]]) -> list[NDArray[np.float32]]:
+    def compute(self, contents: Sequence[Any]) -> list[Any]:
         """The vectors of parts; those whose prompt takes no part in the pooling are pooled by its length."""
         results: dict[int, NDArray[np.float32]] = {}
         for skip in {skip for skip, _ in contents}:
@@ -168,6 +173,50 @@ class EmbeddingService:
         tokens = TokenIds.from_lists([[*before, *row[:room], *after] for row in rows])
         self._check_length(tokens, arguments["param"])
         return tokens
+
+
+class SparseService(EmbeddingService):
+    """Sparse vectors of texts (SPLADE).
+
+    Arguments are those of an `EmbeddingService` without `normalize` and `dimensions`. With the `prompt_name` query the
+    texts are queries, for which some models have fixed weights. The reply is, for each text, its columns and values.
+    """
+
+    kind = "embed_sparse"
+    engine: SparseEngine
+
+    def _load(self, loaded: LoadedModel, precision: str | None) -> EmbeddingEngine:
+        self.queries = SparseEngine(loaded, task="query", precision=precision)
+        return SparseEngine(loaded, precision=precision)
+
+    def warm_up(self) -> None:
+        self.engine.encode_ids(self.engine.tokenizer.encode_ids(["a text of a few words"]))
+
+    def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
+        texts = arguments["inputs"]
+        if arguments.get("prompt_name") == "query" and self.queries.static is not None:
+            if not isinstance(texts[0], str):
+                raise invalid("queries of this model are texts, not token ids", param=arguments["param"])
+            return PreparedRequest([(len(texts), texts)], _pairs, len(texts))
+        tokens, _, warning = self.tokenize(arguments)
+        return PreparedRequest(list(_split_tokens(tokens)), _pairs, int(tokens.lengths.sum()), warning)
+
+    def compute(self, contents: Sequence[Any]) -> list[Any]:
+        """The rows of each part: of token ids, or of queries with fixed weights."""
+        tokens = [one for one in contents if isinstance(one, TokenIds)]
+        vectors = self.engine.encode_ids(_join_tokens(tokens)) if tokens else None
+        results, start = [], 0
+        for one in contents:
+            if vectors is None or not isinstance(one, TokenIds):
+                results.append(self.queries.encode(list(one)))
+                continue
+            results.append(vectors.select(np.arange(start, start + len(one))))
+            start += len(one)
+        return results
+
+
+def _pairs(parts: Sequence[SparseVectors]) -> list[tuple[list[int], list[float]]]:
+    return [(indices.tolist(), values.tolist()) for part in parts for indices, values in part]
 
 
 class TokenVectorService:
@@ -206,8 +255,9 @@ class TokenVectorService:
 class TaskService:
     """Outputs of the head of a model that was fine-tuned to classify texts or to score pairs.
 
-    Arguments: `texts`, a list of pairs (text, second text or None); `truncate`; `raw_scores`; `param`; and `rerank`,
-    whether the reply is one score per pair or, for each text, every label with its score.
+    Arguments: `texts`, a list of pairs (text, second text or None); `truncate`; `param`; and `rerank`, whether
+    the reply is the score and the logit of each pair or, for each text, every label with its score (its logit with
+    `raw_scores`).
     """
 
     kind = "task"
@@ -217,20 +267,19 @@ class TaskService:
             raise InputError(f"a model for {fine_tuned.task.name} has neither labels nor scores of texts")
         self.fine_tuned, self.task = fine_tuned, fine_tuned.task
         self.model, self.builder = fine_tuned.model, fine_tuned.input_builder
+        self.reranker: Reranker | None = None
+        with suppress(InputError):  # a model of single texts, or of more than two classes
+            self.reranker = Reranker(fine_tuned)
         self._reading = reading_count(fine_tuned.folder)
         self.max_tokens = max_tokens or (1024 if fine_tuned.device.type == "cpu" else 1 << 14)
 
     @property
     def predicts(self) -> bool:
-        return self.task.name in LABEL_TASKS
+        return self.task.name in LABEL_TASKS or self.fine_tuned.published is not None
 
     @property
     def reranks(self) -> bool:
-        try:
-            check_reranker(self.fine_tuned)
-        except InputError:
-            return False
-        return True
+        return self.reranker is not None
 
     def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
         pairs, param = arguments["texts"], arguments["param"]
@@ -242,8 +291,10 @@ class TaskService:
                     f"trained for {self.task.name}",
                     param=param,
                 )
+        reranker = self.reranker if arguments["rerank"] else None
         examples = [TextExample(text, second) for text, second in pairs]
-        inputs: list[TaskInput] = self.task.preprocess(examples, self.builder)
+        inputs: list[TaskInput]
+        inputs = self.task.preprocess(examples, self.builder) if reranker is None else reranker.preprocess(pairs)
         cut = next((i for i, one in enumerate(inputs) if any(row.num_truncated for row in one.sequences)), None)
         if cut is not None and not arguments["truncate"]:
             raise too_long(
@@ -251,15 +302,22 @@ class TaskService:
                 "shorten it, or start the server with --auto-truncate",
                 param=param,
             )
-        finish = self._scores if arguments["rerank"] else self._labels
-        raw = bool(arguments["raw_scores"])
+
+        def finish(results: list[list[torch.Tensor]]) -> list[Any]:
+            if reranker is None:
+                return self._labels(results, raw=arguments["raw_scores"])
+            found = reranker.relevance(inputs, [row for part in results for row in part])
+            return [(one.score, one.logit) for one in found]
+
         texts = [" ".join(filter(None, pair)) for pair in pairs]
         rows = TokenIds.from_lists([[token for row in one.sequences for token in row.ids] for one in inputs])
         assert self.fine_tuned.tokenizer is not None
         warning = unreadable(self._reading, self.fine_tuned.tokenizer, texts, rows)
+        if reranker is not None and cut is not None:
+            warning = "; ".join(filter(None, [warning, f"{param}: input {cut} is too long, and was cut"]))
         parts = [(total, inputs[texts]) for texts, total in _parts([len(one) for one in inputs])]
         tokens = sum(total for total, _ in parts)
-        return PreparedRequest(parts, lambda results: finish(results, raw), tokens, warning)
+        return PreparedRequest(parts, finish, tokens, warning)
 
     def compute(self, contents: Sequence[Sequence[TaskInput]]) -> list[list[torch.Tensor]]:
         inputs = [one for part in contents for one in part]
@@ -274,26 +332,14 @@ class TaskService:
         ends = np.cumsum([len(part) for part in contents]).tolist()
         return [logits[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
-    def _labels(self, results: list[list[torch.Tensor]], raw: bool) -> list[list[tuple[str, float]]]:
+    def _labels(self, results: list[list[torch.Tensor]], *, raw: bool) -> list[list[tuple[str, float]]]:
         """Each label with its score, the highest first."""
         logits = torch.cat([row for part in results for row in part]).double()
-        multi_label = getattr(self.task, "multi_label", False)
-        scores = logits if raw else logits.sigmoid() if multi_label else logits.softmax(-1)
-        labels = self.fine_tuned.labels
+        scores = logits if raw else self.task.scores(logits)
+        labels = self.task.labels
         return [
             sorted(zip(labels, row, strict=True), key=lambda entry: entry[1], reverse=True) for row in scores.tolist()
         ]
-
-    def _scores(self, results: list[list[torch.Tensor]], raw: bool) -> list[float]:
-        """The log-odds of the positive class, or the number that a regression predicts; a sigmoid unless `raw`."""
-        logits = torch.cat([row for part in results for row in part]).double()
-        scores = logits[:, 0]
-        if self.task.name != "regress":
-            labels = self.fine_tuned.labels
-            positive = labels.index(getattr(self.task, "positive_label", None) or labels[-1])
-            scores = logits[:, positive] - logits[:, 1 - positive]
-        found: list[float] = (scores if raw else scores.sigmoid()).tolist()
-        return found
 
 
 def unreadable(reading: ReadingCount, tokenizer: Tokenizer, texts: Sequence[str], tokens: TokenIds) -> str:

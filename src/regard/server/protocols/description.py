@@ -114,8 +114,11 @@ def _answer(description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _errors(shape: ErrorShape) -> dict[str, Any]:
-    """Every error is an object with `error`: a message or, at OpenAI's paths, an object with the message."""
+    """Every error is an object with `error`: a message or, at OpenAI's paths, an object with the message. That of
+    /v1/rerank has the message in `detail` and `message`."""
     texts = {status: text for status, text in ERRORS.items() if shape != "openai" or status not in OPENAI_STATUSES}
     texts |= {400: "The request is not valid or too large; the message says why."} if shape == "openai" else {}
-    schema = {"type": "object", "required": ["error"], "properties": {"error": {"type": ["string", "object"]}}}
+    names = ["detail", "message"] if shape == "rerank" else ["error"]
+    kind: Any = "string" if shape == "rerank" else ["string", "object"]
+    schema = {"type": "object", "required": names, "properties": {name: {"type": kind} for name in names}}
     return {str(status): _answer(text, schema) for status, text in texts.items()}

@@ -6,6 +6,7 @@ model that can answers. The field `model` of a request, an addition, names anoth
 
 from __future__ import annotations
 
+import math
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
@@ -108,6 +109,11 @@ class RankedText(BaseModel):
     text: str | None = None
 
 
+class SparseValue(BaseModel):
+    index: int
+    value: float
+
+
 class LabelScore(BaseModel):
     label: str
     score: float
@@ -131,6 +137,7 @@ class TeiRoutes:
         posts: dict[str, tuple[Any, Any, Any, str]] = {
             "/embed": (EmbedBody, self.embed, list[list[float]], "Vectors of texts."),
             "/embed_all": (EmbedAllBody, self.embed_all, list[list[list[float]]], "Vectors of the tokens of texts."),
+            "/embed_sparse": (EmbedAllBody, self.embed_sparse, list[list[SparseValue]], "Sparse vectors of texts."),
             "/similarity": (SimilarityBody, self.similarity, list[float], "Cosines of a text with others."),
             "/rerank": (RerankBody, self.rerank, list[RankedText], "Scores of texts for a query, best first."),
             "/predict": (
@@ -164,6 +171,21 @@ class TeiRoutes:
         ]
         return Response(f"[{','.join(texts)}]", media_type="application/json")
 
+    async def embed_sparse(self, body: EmbedAllBody, context: RequestContext) -> Response:
+        inputs = as_rows(body.inputs, context.limits, "inputs")
+        arguments = {
+            "inputs": inputs,
+            "truncate": self._truncate(body),
+            "prompt_name": body.prompt_name,
+            "param": "inputs",
+        }
+        found = await context.ask(await self.models.choose("embed_sparse", body.model), "embed_sparse", arguments)
+        rows = [
+            [{"index": index, "value": float(f"{value:.9g}")} for index, value in zip(*row, strict=True)]
+            for row in found
+        ]
+        return json_response(rows)
+
     async def similarity(self, body: SimilarityBody, context: RequestContext) -> Response:
         inputs = [body.inputs.source_sentence, *body.inputs.sentences]
         check_batch(inputs, context.limits.max_client_batch_size, "inputs")
@@ -176,12 +198,12 @@ class TeiRoutes:
         arguments = {
             "texts": [(body.query, text) for text in body.texts],
             "truncate": self._truncate(body),
-            "raw_scores": body.raw_scores,
             "rerank": True,
             "param": "texts",
         }
-        scores = await context.ask(await self.models.choose("rerank", body.model), "task", arguments)
-        order = sorted(range(len(scores)), key=lambda index: -scores[index])
+        found = await context.ask(await self.models.choose("rerank", body.model), "task", arguments)
+        scores = [logit if body.raw_scores else sigmoid(logit) for _, logit in found]
+        order = sorted(range(len(scores)), key=lambda index: -found[index][1])
         ranks = [{"index": index, "score": scores[index]} for index in order]
         if body.return_text:
             ranks = [{**rank, "text": body.texts[index]} for rank, index in zip(ranks, order, strict=True)]
@@ -258,6 +280,11 @@ class TeiRoutes:
 
     def _truncate(self, body: _Truncation) -> bool:
         return self.admission.limits.auto_truncate if body.truncate is None else body.truncate
+
+
+def sigmoid(logit: float) -> float:
+    """What TEI makes of the logit of any reranker, whatever activation the model states."""
+    return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
 
 
 def as_pairs(inputs: str | list[str] | list[list[str]]) -> tuple[list[tuple[str, str | None]], bool]:

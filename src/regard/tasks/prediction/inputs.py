@@ -152,7 +152,7 @@ def _of_rows(
 ) -> PredictionInput:
     missing = missing or "keep"
     reader = open_again()
-    kept = _chosen(keep, reader.columns, reader.name)
+    kept = chosen_columns(keep, reader.columns, reader.name)
 
     def convert(rows: RowReader) -> Iterator[InputRow]:
         for row in rows.read(missing):
@@ -195,7 +195,7 @@ def _of_examples(
 ) -> PredictionInput:
     """Examples that are in memory; `records` are the rows that they were made of, if these have columns."""
     columns = list(dict.fromkeys(name for values in records or map(example_values, examples[:1]) for name in values))
-    kept = _chosen(keep, columns, name)
+    kept = chosen_columns(keep, columns, name)
 
     def rows() -> Iterator[InputRow]:
         for number, example in enumerate(examples):
@@ -228,7 +228,7 @@ def _of_records(
     return _of_examples(read.examples, records.name, read.description, keep, lines, records=records.records)
 
 
-def _chosen(keep: Sequence[str], columns: Sequence[str], name: str) -> tuple[str, ...]:
+def chosen_columns(keep: Sequence[str], columns: Sequence[str], name: str) -> tuple[str, ...]:
     """The columns to copy; InputError for one that the input does not have."""
     if list(keep) == [ALL]:
         return tuple(columns)

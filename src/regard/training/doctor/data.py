@@ -27,6 +27,7 @@ from regard.data.image_processor import ImageProcessor
 from regard.data.readers import ExampleSet
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.task import Task, TaskInput
+from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
 from regard.training.doctor.findings import SIZES, DoctorFinding, Status, skipped
 
@@ -272,8 +273,8 @@ def truncation(task: Task[Any], examples: Sequence[Example], rows: InputBuilder)
     if isinstance(sample[0], QuestionExample):
         return _lost_answers(task.preprocess(sample, rows), sample, rows)
     items = task.preprocess([without_label(example) for example in sample], rows)
-    if isinstance(sample[0], TaggedExample):
-        return _lost_words(items, sample, rows)
+    if isinstance(task, TokenClassification):
+        return _lost_words({(item.example, word) for item in items for word in task.words_of(item)}, sample, rows)
     texts, truncated_tokens, all_tokens = 0, 0, 0
     for item in items:  # one per example
         truncated = sum(row.num_truncated for row in item.sequences)
@@ -299,8 +300,7 @@ def texts_of(examples: Sequence[Example]) -> list[str]:
     return texts
 
 
-def _lost_words(items: Sequence[TaskInput], examples: Sequence[Example], rows: InputBuilder) -> DoctorFinding:
-    read = {(item.example, word) for item in items for word in item.extra}
+def _lost_words(read: set[tuple[int, int]], examples: Sequence[Example], rows: InputBuilder) -> DoctorFinding:
     tagged = [
         (index, word)
         for index, example in enumerate(examples)

@@ -127,6 +127,8 @@ def examine(
         positions = encoder.config.max_position_embeddings
         length = fine_tuned.length if fine_tuned else min(get_task(name).max_length, positions)
         rows = InputBuilder(subject.tokenizer, family=encoder.config.family, max_length=length)
+        if fine_tuned is not None and isinstance(fine_tuned.input_builder, InputBuilder):
+            rows = fine_tuned.input_builder
         columns = wrong_columns(_files(train, data), labels=fine_tuned.task.classes if fine_tuned else ())
         findings = [columns, *_model(subject, rows, data.examples)]
         if columns.status != "error":
