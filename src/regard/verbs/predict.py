@@ -58,7 +58,9 @@ Second = Annotated[str | Path | None, BeforeValidator(_read_second)]
 
 
 class PredictRequest(BulkRequest):
-    model: ModelName = argument(help="A folder that `regard train` wrote, or a published model with a task head.", metavar="DIR")
+    model: ModelName = argument(
+        help="A folder that `regard train` wrote, or a published model with a task head.", metavar="DIR"
+    )
     source: Source = argument(
         help="A file, - for standard input, or a text. In Python also texts, pairs, dicts or a DataFrame.",
         metavar="INPUT",
