@@ -20,6 +20,7 @@ from regard.server.http.endpoint import AdmissionControl, Endpoint, RequestConte
 from regard.server.models.registry import ModelRegistry
 from regard.server.protocols.texts_and_vectors import (
     INPUTS,
+    PromptName,
     as_rows,
     check_batch,
     embed,
@@ -39,11 +40,6 @@ class _Body(BaseModel):
 class _Truncation(_Body):
     truncate: bool | None = Field(None, description="Cut texts that are too long; else they are an error.")
     truncation_direction: Literal["Right", "right"] = Field("Right", description="Texts are cut at their end.")
-
-
-PromptName = Annotated[
-    str | None, Field(description="The prompt of the model's folder that is put before every text; default: its own.")
-]
 
 
 class EmbedAllBody(_Truncation):
