@@ -1,4 +1,4 @@
-"""Families for which transformers has no classes with task heads: they are fine-tuned, saved and loaded all the same."""
+"""Families without classes with task heads in transformers: they are fine-tuned, saved and loaded all the same."""
 
 from __future__ import annotations
 

@@ -478,8 +478,8 @@ def _classes(labels: Sequence[str]) -> dict[str, object]:
 def _transformers_names(model: EncoderWithHead, task: Task[Any]) -> tuple[str, dict[str, str]]:
     """The class of transformers for a family and a task, and our names of the head's layers -> theirs.
 
-    A family that transformers does not have, or for which it has no such classes, has none, and similar names. A `VectorHead` has no class either, and a
-    name that transformers does not mistake for a layer of its own.
+    A family that transformers does not have, or for which it has no such classes, has no class, and similar names. A
+    `VectorHead` has no class either, and a name that transformers does not mistake for a layer of its own.
     """
     family_format = format_of(model.encoder.config.family)
     if model.vectors is not None:
