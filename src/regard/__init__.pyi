@@ -146,6 +146,7 @@ def search(
     method: Literal['dense', 'bm25', 'splade', 'hybrid'] = 'dense',
     sparse: _Model | None = None,
     approximate: bool = False,
+    explain: bool = False,
     prompt: str | None = None,
     prompt_name: str | None = None,
     rerank: _Model | None = None,

@@ -43,7 +43,8 @@ def interleave(tensor: Tensor, heads: int) -> Tensor:
 def config_of(architecture: str, **more: Any) -> Any:
     family = ARCHITECTURES[architecture]
     grouped = {} if family.name == "gpt2" else {"num_key_value_heads": 2, "head_dim": 16}
-    return family.config_class(**SIZES, **grouped, bos_token_id=0, eos_token_id=0, **more)
+    scalar = {"query_pre_attn_scalar": 16} if architecture == "gemma3" else {}  # the size of a head
+    return family.config_class(**SIZES, **grouped, **scalar, bos_token_id=0, eos_token_id=0, **more)
 
 
 def write(path: Path, architecture: str, model: Any, *, quantization: str = "F32", **changes: Any) -> Path:
@@ -59,7 +60,8 @@ def write(path: Path, architecture: str, model: Any, *, quantization: str = "F32
         for name, part in zip(theirs, to_theirs(names, ours, model.state_dict()[ours], len(theirs)), strict=True):
             if architecture == "llama" and name.endswith(("attn_q.weight", "attn_k.weight")):
                 part = interleave(part, config.num_attention_heads if "attn_q" in name else config.num_key_value_heads)
-            tensors[name] = part.numpy()
+            one = 1 if architecture == "gemma3" and name.endswith("norm.weight") else 0  # what llama.cpp adds
+            tensors[name] = (part + one).numpy()
     return write_gguf(
         path, architecture, {k: v for k, v in metadata.items() if v is not None}, tensors, quantization=quantization
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -251,3 +252,49 @@ def test_a_record_outside_the_cache_means_nothing(tmp_path: Path) -> None:
     bert(tmp_path / "base")
     (tmp_path / "base" / "adapter.json").write_text(json.dumps({"adapter": "/etc", "base": "/etc"}))
     regard.load(tmp_path / "base")
+
+
+def test_a_classifier_of_an_adapter(tmp_path: Path) -> None:
+    """The class and the labels follow from the adapter, whose base model has no task head."""
+    base = tmp_path / "base"
+    model = bert(base)
+    (base / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]) + "\n")
+    config = transformers.BertConfig(**BERT, num_labels=7)
+    reference = transformers.BertForSequenceClassification(config).eval()
+    reference.bert.load_state_dict(model.state_dict())
+    name = "bert.encoder.layer.1.attention.self.value"
+    weight = dict(reference.named_modules())[name].weight
+    tensors = matrices(name, weight)
+    weight.data += 5 / 3 * change(tensors, name)
+    for part, tensor in reference.classifier.named_parameters():
+        tensors[f"base_model.model.classifier.{part}"] = tensor.data.clone()
+    adapter = write_adapter(
+        tmp_path / "adapter", base, tensors, task_type="SEQ_CLS", modules_to_save=["classifier", "score"]
+    )
+    loaded = regard.load(adapter)
+    assert loaded.labels == tuple(f"LABEL_{number}" for number in range(7))
+    with torch.no_grad():
+        expected = reference(torch.tensor([[2, 5, 6, 14, 3]])).logits.softmax(-1)[0]
+    (row,) = loaded.predict(["a b j"]).predictions
+    torch.testing.assert_close(torch.tensor(list(row["probabilities"].values())), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_hostile_pickle_of_an_adapter(adapter: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+
+    class Call:
+        def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+            return os.system, (f"touch {marker}",)
+
+    (adapter / "adapter_model.safetensors").unlink()
+    torch.save({"base_model.model.x.lora_A.weight": Call()}, adapter / "adapter_model.bin")
+    with pytest.raises(InputError, match=r"adapter_model\.bin: refused: .*nothing in it was executed"):
+        regard.load(adapter)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", "", '{"peft_type": "LORA", "r": 1e999}'], ids=range(4))
+def test_a_configuration_that_is_a_bomb_or_not_json(adapter: Path, text: str) -> None:
+    (adapter / "adapter_config.json").write_text(text)
+    with pytest.raises(InputError, match=r"adapter_config\.json"):
+        regard.load(adapter)

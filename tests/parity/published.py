@@ -14,12 +14,14 @@ from tests.conftest import WORDS
 from tests.parity.references import REFERENCES, randomized
 from tests.text.families import FAMILIES, family_tokenizer
 
-__all__ = ["DECODERS", "ENCODERS", "LONG", "SENTENCES", "publish"]
+__all__ = ["DECODERS", "EMBEDDERS", "ENCODERS", "LONG", "SENTENCES", "publish"]
 
 SENTENCES = ["The film is good.", "a bad day, or was it?", "é ü 日本", "x"]
 LONG = "a long text of many words " * 30
 ENCODERS = ("bert", "distilbert", "roberta", *FAMILIES)
+EMBEDDERS = ("nomic-bert", "gte", "eurobert")  # for which transformers has fewer heads
 DECODERS = ("gpt2", "gpt-neo", "gptj", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3-text")
+DECODERS += ("gpt-neox", "olmo2", "smollm3", "mixtral", "qwen2-moe", "qwen3-moe")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -52,9 +54,9 @@ def tokenizer_of(family: str, folder: Path) -> Any:
     """The tokenizer of transformers for a family."""
     if family in DECODERS:
         return _decoder_tokenizer(begin=family != "gpt2")
-    if family in ("bert", "distilbert"):
+    if family in ("bert", "distilbert", *EMBEDDERS):
         vocabulary = {token: number for number, token in enumerate(_wordpieces())}
-        kind = transformers.BertTokenizer if family == "bert" else transformers.DistilBertTokenizer
+        kind = transformers.DistilBertTokenizer if family == "distilbert" else transformers.BertTokenizer
         return kind(vocab=vocabulary)
     if family in ("roberta", "bart"):
         vocabulary = _bytes(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])

@@ -106,6 +106,7 @@ _LLAMA = {
     "pad_token_id": None,
     **_EAGER,
 }
+_EXPERTS = {"experts_implementation": "eager"}  # the others need sizes that are multiples of 4
 _WINDOW = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}
 _GEMMA = _LLAMA | {"head_dim": 8, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
 _GEMMA2 = _GEMMA | {
@@ -272,12 +273,16 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
         transformers.EuroBertConfig(
             **_LLAMA | {"pad_token_id": 4},
             mask_token_id=3,
+            classifier_pooling="bos",
             rope_parameters={"rope_type": "default", "rope_theta": 500.0},
         )
     ),
     "eurobert-bare": lambda: transformers.EuroBertModel(
         transformers.EuroBertConfig(
-            **_LLAMA | {"pad_token_id": 4, "num_key_value_heads": 4}, mask_token_id=3, attention_bias=True
+            **_LLAMA | {"pad_token_id": 4, "num_key_value_heads": 4},
+            mask_token_id=3,
+            attention_bias=True,
+            classifier_pooling="bos",
         )
     ),
     "embeddinggemma": lambda: transformers.Gemma3TextModel(
@@ -289,6 +294,14 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
     "modernbert": lambda: transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(**_MODERNBERT)),
     "modernbert-bare": lambda: transformers.ModernBertModel(
         transformers.ModernBertConfig(**_MODERNBERT, global_attn_every_n_layers=2, hidden_activation="silu")
+    ),
+    # Another pattern of layers, and an output matrix of its own without a bias.
+    "modernbert-untied": lambda: transformers.ModernBertForMaskedLM(
+        transformers.ModernBertConfig(
+            **_MODERNBERT | {"layer_types": ["sliding_attention", "full_attention", "full_attention"]},
+            tie_word_embeddings=False,
+            decoder_bias=False,
+        )
     ),
     "deberta-v2": lambda: transformers.DebertaV2ForMaskedLM(transformers.DebertaV2Config(**_DEBERTA)),
     "deberta-v2-conv": lambda: transformers.DebertaV2ForMaskedLM(transformers.DebertaV2Config(**_DEBERTA_V2)),
@@ -351,6 +364,61 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
             rope_parameters={"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0},
         )
     ),
+    "gpt-neox": lambda: transformers.GPTNeoXForCausalLM(
+        transformers.GPTNeoXConfig(
+            **_BERT, bos_token_id=1, eos_token_id=2, rope_parameters={"partial_rotary_factor": 0.7, "rope_theta": 500.0}
+        )
+    ),
+    "gpt-neox-sequential": lambda: transformers.GPTNeoXForCausalLM(
+        transformers.GPTNeoXConfig(
+            **_BERT,
+            eos_token_id=2,
+            use_parallel_residual=False,
+            attention_bias=False,
+            hidden_act="gelu_new",
+            rotary_pct=0.4,
+        )
+    ),
+    "olmo2": lambda: transformers.Olmo2ForCausalLM(transformers.Olmo2Config(**_LLAMA)),
+    "granite": lambda: transformers.GraniteForCausalLM(
+        transformers.GraniteConfig(
+            **_LLAMA,
+            embedding_multiplier=3.0,
+            attention_multiplier=0.3,
+            residual_multiplier=0.22,
+            logits_scaling=1.7,
+            tie_word_embeddings=True,
+        )
+    ),
+    "smollm3": lambda: transformers.SmolLM3ForCausalLM(
+        transformers.SmolLM3Config(**_LLAMA, no_rope_layer_interval=2, tie_word_embeddings=True)
+    ),
+    "mixtral": lambda: transformers.MixtralForCausalLM(
+        transformers.MixtralConfig(**_LLAMA, **_EXPERTS, num_local_experts=5, sliding_window=4)
+    ),
+    "qwen2-moe": lambda: transformers.Qwen2MoeForCausalLM(
+        transformers.Qwen2MoeConfig(
+            **_LLAMA,
+            **_EXPERTS,
+            num_experts=5,
+            num_experts_per_tok=3,
+            moe_intermediate_size=11,
+            shared_expert_intermediate_size=14,
+            mlp_only_layers=[0],
+        )
+    ),
+    "qwen3-moe": lambda: transformers.Qwen3MoeForCausalLM(
+        transformers.Qwen3MoeConfig(
+            **_LLAMA,
+            **_EXPERTS,
+            head_dim=8,
+            num_experts=5,
+            num_experts_per_tok=2,
+            moe_intermediate_size=11,
+            norm_topk_prob=True,
+            decoder_sparse_step=2,
+        )
+    ),
     "phi3": lambda: transformers.Phi3ForCausalLM(
         transformers.Phi3Config(
             **_LLAMA,
@@ -403,6 +471,7 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
 # The causal language models, which tests/parity/test_decoders.py compares.
 DECODERS = ["gpt2", "gpt2-relu", "gpt2-bare", "openai-gpt", "gpt-neo", "gptj"]
 DECODERS += ["llama", "llama-tied", "llama-bare", "mistral", "qwen2", "qwen3", "phi3"]
+DECODERS += ["gpt-neox", "gpt-neox-sequential", "olmo2", "granite", "smollm3", "mixtral", "qwen2-moe", "qwen3-moe"]
 DECODERS += ["gemma", "gemma2", "gemma2-uncapped", "gemma3-text", "gemma3-text-bare"]
 
 

@@ -95,14 +95,16 @@ def test_logit_lens(pair: Pairs, name: str) -> None:
     """The last layer's lens is the model's logits; that of other layers their final norm and output layer."""
     one = pair(name)
     tokens = ids()[0][:1]
-    body = getattr(one.theirs, "transformer", None) or one.theirs.model
-    final_norm = getattr(body, "ln_f", None) or getattr(body, "norm", torch.nn.Identity())
+    body = one.theirs.base_model
+    names = [name for name in ("ln_f", "norm", "final_layer_norm") if hasattr(body, name)]
+    final_norm = getattr(body, names[0]) if names else torch.nn.Identity()
+    scaling = getattr(one.theirs.config, "logits_scaling", 1.0)
     cap = getattr(one.theirs.config, "final_logit_softcapping", None)
     with torch.no_grad():
         theirs = one.theirs(tokens, output_hidden_states=True)
         states = hidden_states_before_head(one.ours, tokens)
         for ours, state in zip(states[:-1], theirs.hidden_states[:-1], strict=True):
-            logits = one.theirs.lm_head(final_norm(state))
+            logits = one.theirs.lm_head(final_norm(state)) / scaling
             close(output_head(one.ours)(ours), logits if cap is None else cap * torch.tanh(logits / cap))
         close(output_head(one.ours)(states[-1]), theirs.logits)
 

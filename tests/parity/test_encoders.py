@@ -110,6 +110,7 @@ def test_segment_embeddings(pair: Pairs, name: str) -> None:
         ("jina-bert", "logits"),
         ("eurobert", "logits"),
         ("modernbert", "logits"),
+        ("modernbert-untied", "logits"),
         ("deberta-v2", "logits"),
         ("deberta-v2-conv", "logits"),
     ],

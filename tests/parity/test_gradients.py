@@ -22,13 +22,13 @@ ENCODERS = [
     *("bert", "bert-bare", "bert-masked", "bert-next", "distilbert", "roberta", "roberta-bare"),
     *("xlm-roberta", "camembert", "mpnet", "mpnet-bare", "electra", "electra-small", "albert", "albert-masked"),
     *("nomic-bert", "gte", "jina-bert", "eurobert", "embeddinggemma"),
-    *("modernbert", "deberta-v2", "deberta-v2-conv", "deberta-v2-c2p", "deberta-v2-p2c"),
+    *("modernbert", "modernbert-untied", "deberta-v2", "deberta-v2-conv", "deberta-v2-c2p", "deberta-v2-p2c"),
 ]
 ENCODER_DECODERS = ["t5", "t5-untied", "t5-gelu", "bart", "mbart", "marian", "marian-separate"]
 CAUSAL = [name for name in DECODERS if not name.endswith("bare")]
 TEXT = [*ENCODERS, *CAUSAL, *ENCODER_DECODERS]
 # For any dtype of the model, transformers computes RMS norms, rotary positions and some softmaxes in float32.
-INEXACT = ["modernbert", "nomic-bert", "gte", "eurobert", "embeddinggemma"]
+INEXACT = ["modernbert", "modernbert-untied", "nomic-bert", "gte", "eurobert", "embeddinggemma"]
 IMAGES = ["vit", "deit", "deit-plain"]
 PIXELS = torch.randn(3, 2, 8, 12, generator=torch.Generator().manual_seed(4)).double()
 SQUARES = torch.randn(3, 3, 10, 10, generator=torch.Generator().manual_seed(4)).double()

@@ -13,11 +13,11 @@ from PIL import Image
 
 import regard
 from regard.tasks.encoder_with_head import compute_logits
-from tests.parity.published import DECODERS, ENCODERS, LONG, SENTENCES, publish
+from tests.parity.published import DECODERS, EMBEDDERS, ENCODERS, LONG, SENTENCES, publish
 from tests.parity.references import REFERENCES, randomized
 
 TOLERANCE = 1e-5
-FAMILIES = (*ENCODERS, *DECODERS, "bart")
+FAMILIES = (*ENCODERS, *EMBEDDERS, *DECODERS, "bart")
 LABELS = [1, 2, 7]
 
 
@@ -55,7 +55,7 @@ def test_sequences_have_the_scores_of_the_pipeline(family: str, tmp_path: Path) 
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 SCHEMES = {"iob2": TAGS, "bioes": ["O", "B-X", "I-X", "E-X", "S-X"], "plain": ["O", "NOUN", "VERB"], "iob1": TAGS[::2]}
-TAGGERS = [(family, "iob2") for family in (*ENCODERS, "gpt2", "llama", "qwen2", "gemma")]
+TAGGERS = [(family, "iob2") for family in (*ENCODERS, *EMBEDDERS, "gpt2", "llama", "qwen2", "gemma")]
 TAGGERS += [("bert", name) for name in SCHEMES if name != "iob2"]
 
 

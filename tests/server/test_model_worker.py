@@ -66,9 +66,26 @@ def count_to(
     return "counted", arguments["count"], ""
 
 
+class Prepared:
+    """A job that counts to the number that it prepares once `gate` is open."""
+
+    def __init__(self) -> None:
+        self.gate, self.reached = threading.Event(), threading.Event()
+
+    def prepare(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.reached.set()
+        assert self.gate.wait(WAIT)
+        if arguments["text"] == "":
+            raise InputError("a text is empty")
+        return {"count": len(arguments["text"])}
+
+    __call__ = staticmethod(count_to)
+
+
 @contextmanager
 def running(service: Lengths, replies: Replies, **options: Any) -> Any:
-    worker = ModelWorker({"length": service}, {"count": count_to}, {"echo": dict}, replies.send, **options)
+    jobs = {"count": count_to, **options.pop("jobs", {})}
+    worker = ModelWorker({"length": service}, jobs, {"echo": dict}, replies.send, **options)
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     yield worker
@@ -143,6 +160,24 @@ def test_jobs_take_turns_with_other_requests() -> None:
     order = [reply.number for reply in found if reply.state == "event"]
     assert order == [2, 3, 2, 3, 2, 3]
     assert [reply.payload for reply in found if reply.state == "done" and reply.number > 1] == ["counted", "counted"]
+
+
+def test_a_job_is_prepared_while_other_requests_are_computed() -> None:
+    service, replies, job = Lengths(), Replies(), Prepared()
+    with running(service, replies, jobs={"prepared": job}) as worker:
+        worker.receive((1, "a", "prepared", {"text": "xxx"}))
+        worker.receive((2, "a", "prepared", {"text": "xx"}))
+        worker.receive((3, "a", "prepared", {"text": ""}))
+        assert job.reached.wait(WAIT)
+        worker.receive((4, "b", "length", {"inputs": ["x"]}))
+        (first,) = replies.wait(1)
+        worker.receive((1, "a", "cancel", {}))  # while it is prepared
+        job.gate.set()
+        found = replies.wait(5)
+    assert first.number == 4
+    assert [reply.payload for reply in found if reply.number == 2] == [0, 1, "counted"]
+    assert [reply.state for reply in found if reply.number == 3] == ["error"]
+    assert not [reply for reply in found if reply.number == 1]
 
 
 def test_functions_are_answered_while_the_model_computes() -> None:

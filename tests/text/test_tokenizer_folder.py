@@ -84,10 +84,13 @@ def test_files_override_the_defaults(tmp_path: Path) -> None:
     made = settings(tmp_path, pad_token={"content": "<p>", "lstrip": True}, sep_token=None, eos_token="<absent>")
     found = made.tokens({"[CLS]", "[SEP]", "[MASK]", "<p>", "<q>", "<m>"})
     assert {role: token.content for role, token in found.items()} == {
-        "pad_token": "<p>",
+        "pad_token": "<q>",
         "mask_token": "<m>",
         "cls_token": "[CLS]",
     }
+    made = settings(tmp_path, pad_token={"content": "<p>", "lstrip": True}, added_tokens_decoder={})
+    found = made.tokens({"[CLS]", "[SEP]", "[MASK]", "<p>", "<q>", "<m>"})
+    assert {found[role].content for role in ("pad_token", "mask_token")} == {"<p>", "[MASK]"}, "the map is not read"
     assert found["pad_token"].lstrip and found["pad_token"].special and not found["mask_token"].lstrip
 
 

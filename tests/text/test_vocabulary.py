@@ -125,11 +125,13 @@ def test_roberta_style(tmp_path: Path, config_files: dict[str, Any]) -> None:
 
 def test_added_tokens(tmp_path: Path) -> None:
     files = {"vocab_json": BYTES, "merges_txt": MERGES}
-    listed = {"added_tokens_decoder": {"7": {"content": "<x>", "lstrip": True}}, "pad_token": "<pad>"}
-    made = Tokenizer.open(folder(tmp_path, **files, added_tokens_json={"<pad>": 6}, tokenizer_config_json=listed))
+    decoder = {"6": {"content": "<pad>", "special": True}, "7": {"content": "<x>", "lstrip": True}}
+    listed = {"added_tokens_decoder": decoder, "pad_token": "<pad>"}
+    made = Tokenizer.open(folder(tmp_path, **files, added_tokens_json={"<old>": 6}, tokenizer_config_json=listed))
     assert made.encode("a <x><pad>").ids == [0, 7, 6]
     assert made.pad_token_id == 6
-    assert "'<x>' should have the id 7" in error_message(folder(tmp_path, added_tokens_json={"<pad>": 9}))
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert "'<pad>' should have the id 9" in error_message(folder(tmp_path, added_tokens_json={"<pad>": 9}))
     assert "expected an added token with its id" in error_message(folder(tmp_path, added_tokens_json={"<pad>": "six"}))
 
 

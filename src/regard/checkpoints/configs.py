@@ -41,7 +41,15 @@ SCALARS = {
     bool: core_schema.bool_schema(),
     str: core_schema.str_schema(),
 }
-MAY_BE_ZERO = ("position_offset", "type_vocab_size", "embedding_size", "num_characters")
+MAY_BE_ZERO = (
+    "global_layers",
+    "no_rope_layers",
+    "mlp_only_layers",
+    "position_offset",
+    "type_vocab_size",
+    "embedding_size",
+    "num_characters",
+)
 # The prefix of model_type for families that transformers does not have; their keys are Regard's field names.
 NATIVE = "regard-"
 
@@ -121,7 +129,9 @@ def _find_family(document: Mapping[str, object], path: Path) -> Family:
     if family is not None:
         return family
     model_type = document.get("model_type")
-    hint = suggest(str(model_type)[:60], dict.fromkeys(map(_model_type, families().values())))
+    choices = dict.fromkeys(map(_model_type, families().values()))
+    own = NATIVE + str(model_type)[:60]
+    hint = suggest(own if own in choices else str(model_type)[:60], choices)
     raise InputError(f"{path}: model_type is {_short(model_type)}, which Regard does not know; {hint}")
 
 
@@ -273,7 +283,7 @@ def _check(config: Any, path: Path, theirs: Mapping[str, str]) -> None:
     for name, value in values.items():
         key = theirs.get(name, name)
         low = 0 if name.endswith("_token_id") or name in MAY_BE_ZERO else 1
-        high = 1000 if name.endswith("_layers") else 10_000_000
+        high = 1000 if name.endswith(("_layers", "num_experts")) else 10_000_000
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int) and not isinstance(number, bool) and not low <= number <= high:
                 raise InputError(f"{path}: {key} is {number}; it must be between {low} and {high}")

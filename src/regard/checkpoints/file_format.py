@@ -119,7 +119,8 @@ class FileFormat:
 
     Files that came with code of their authors: `code` matches the names of the classes that compute what the family
     does, so that `auto_map` has no effect; `aliases` are their names of keys, `code_keys` keys without effect, and
-    `old_model_types` their model types. `variants` gives the family of a file in which a key has a value.
+    `old_model_types` and `old_class_prefixes` their model types and classes. `variants` gives the family of a file in
+    which a key has a value.
     """
 
     keys: Mapping[str, str]
@@ -135,6 +136,7 @@ class FileFormat:
     code_keys: tuple[str, ...] = ()
     variants: Mapping[tuple[str, object], str] = field(default_factory=dict)
     old_model_types: tuple[str, ...] = ()
+    old_class_prefixes: tuple[str, ...] = ()
     class_prefix: str = ""
     classes: Mapping[tuple[str, ...], str] = field(default_factory=lambda: CLASSES)
     model_type: str = ""  # in config.json; "" if it is the name of the family

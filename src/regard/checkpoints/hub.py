@@ -183,7 +183,8 @@ class _Download:
         """Update the cache and return the folder in it."""
         names = self.names
         self._announce([*FIRST_FILES, *([preferred_weights(names)] if weights else [])])
-        folder = self._fetch(FIRST_FILES, revision=self.revision)
+        # A name stays with the complete copy that it has, unless the weights follow.
+        folder = self._fetch(FIRST_FILES, revision=self.revision if weights else str(self._about.sha))
         if self._about.sha != folder.name:  # the branch moved between the two requests
             self._about = self._ask(folder.name)
             names = self.names
@@ -440,7 +441,9 @@ def _model_folder(folders: Collection[str], files: Collection[str]) -> str | Non
     for path in folders:
         present = _inside(path, files)
         weights = preferred_weights(present)
-        if weights is not None and (weights in ADAPTER_WEIGHTS or "config.json" in present):
+        if weights is not None and (
+            weights in ADAPTER_WEIGHTS or not present.isdisjoint(("config.json", "tokenizer.json"))
+        ):
             return path
     return None
 

@@ -66,7 +66,7 @@ def choose_revisions(name: str) -> list[CachedRevision]:
     wanted, pinned, revision = name.partition("@")
     chosen = [one for one in entries if one.name == wanted and (not pinned or revision in (one.commit, *one.refs))]
     if not chosen:
-        known = {choice for one in entries for choice in (one.name, f"{one.name}@{one.commit}")}
+        known = {one.name if wanted != one.name else f"{one.name}@{one.commit}" for one in entries}
         hint = suggest(name, known) if known else "it holds no models"
         raise InputError(f"{name}: not in the cache of the hub ({cache_place()}); {hint}")
     return chosen

@@ -28,6 +28,7 @@ from regard.checkpoints.files import ADAPTER, read_tensors, write_folder
 from regard.checkpoints.gguf import read_gguf_config, read_gguf_tensors
 from regard.checkpoints.packages import PACKAGES, packaged_folder
 from regard.checkpoints.peft import Adapter, add_adapter, joined_folder, read_record
+from regard.checkpoints.static_embedding import is_model2vec, read_static_embedding
 from regard.checkpoints.storage import SCALE, dequantize
 from regard.engine.precision import convert_to_int8
 from regard.errors import InputError, suggest
@@ -58,7 +59,10 @@ def load(
     """
     folder = find_folder(name_or_path, revision=revision, offline=offline)
     with _collector_paused():
-        folder = transformer_folder(folder)
+        first, folder = first_module(folder)
+        if first == "StaticEmbedding":
+            static = read_static_embedding(folder).to(device)
+            return static, Tokenizer.open(folder, rows=static.config.vocab_size, plain=True)
         model = read_model(folder, dtype=torch.float32 if dtype == torch.int8 else dtype).to(device)
         if dtype == torch.int8:
             convert_to_int8(model)
@@ -128,20 +132,22 @@ def _find_folder(name_or_path: str | os.PathLike[str], *, revision: str, offline
     return fetch(name, revision=revision, offline=offline, weights=weights)
 
 
-def transformer_folder(folder: Path) -> Path:
-    """The folder with the weights: that of the first module, in folders of old versions of sentence-transformers, or
-    that of the first module for documents, where queries have others."""
+def first_module(folder: Path) -> tuple[str, Path]:
+    """The kind of the first module of a sentence-transformers folder, and the folder of its weights: old versions gave
+    it one of its own. Where queries have other modules, it is that of the first one for documents."""
     listed = folder / "modules.json"
-    if not folder.is_dir() or (folder / "config.json").is_file() or not listed.is_file():
-        return folder
-    modules = read_json_value(listed)
-    path = modules[0].get("path") if isinstance(modules, list) and modules and isinstance(modules[0], dict) else ""
+    modules = read_json_value(listed) if folder.is_dir() and listed.is_file() else []
+    if not isinstance(modules, list) or not modules or not isinstance(modules[0], dict):
+        return ("StaticEmbedding" if folder.is_dir() and is_model2vec(folder) else "Transformer"), folder
+    kind, path = str(modules[0].get("type")).rpartition(".")[2], modules[0].get("path")
     router = folder / "router_config.json"
     if not path and router.is_file():
         routes = read_json(router).get("structure")
         names = routes.get("document") if isinstance(routes, dict) else None
         path = names[0] if isinstance(names, list) and names else ""
-    return folder / path if isinstance(path, str) and path and stays_inside(path) else folder
+    if (folder / "config.json").is_file() or not isinstance(path, str) or not stays_inside(path):
+        return kind, folder
+    return kind, folder / path
 
 
 def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from regard.data.batch import Batch
 from regard.engine.batches import pack_arrays, split_arrays, to_device
 from regard.nn.attention import Attention
+from regard.nn.experts import Experts
 from regard.nn.kernels import HALF
 from regard.nn.stack import Stack
 from regard.text import TokenIds
@@ -104,13 +105,15 @@ class GraphRecorder:
 
 
 def depends_on_lengths(model: nn.Module, dtype: torch.dtype) -> bool:
-    """Whether the kernels for a packed batch depend on the lengths of its texts, so that a graph cannot record them.
+    """Whether the kernels for a packed batch depend on its texts, so that a graph cannot record them.
 
-    A position bias, a score module and attention in float32 need one call of attention for each length.
+    Experts get the tokens that chose them. A position bias, a score module and attention in float32 need one call of
+    attention for each length.
     """
     return dtype not in HALF or any(
         (isinstance(module, Stack) and module.relative is not None)
         or (isinstance(module, Attention) and module.score is not None)
+        or isinstance(module, Experts)
         for module in model.modules()
     )
 

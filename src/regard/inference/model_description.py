@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +25,13 @@ LICENSE = re.compile(r"\A---\s*\n(?:.*\n)*?license:[ \t]*(\S[^\n]*)\n")
 EMBED = "embed: "  # begins what is refused of embedding alone
 CARD = 1 << 16  # bytes of a model card that are searched
 # The commands that models with these capabilities suit; each model has those of every line that applies.
-VECTORS = ("embed", "index", "search", "duplicates", "cluster", "map")
+SPARSE = ("embed", "index", "search")
+VECTORS = (*SPARSE, "duplicates", "cluster", "map")
 SUITS: tuple[tuple[set[ModelCapability], tuple[str, ...]], ...] = (
     ({"fine-tuned"}, ("predict", "evaluate")),
     ({"fine-tuned", "text-encoder"}, ("attribute", "faithfulness", "ablate")),
     ({"text-encoder"}, VECTORS),
+    ({"sentence-embedding"}, ("classify",)),
     ({"image-text"}, ("similarity",)),
     ({"masked-lm"}, ("fill", "compare")),
     ({"next-sentence"}, ("next",)),
@@ -163,10 +166,28 @@ def describe_model(name: str) -> ModelDescription:
     capabilities = summary.capabilities or []
     about |= summary.model_dump(include={"description", "task", "num_parameters"})
     if loaded is not None or not refused:
-        without = VECTORS if any(reason.startswith(EMBED) for reason in refused) else ()
-        suits = [verb for needs, verbs in SUITS if needs <= set(capabilities) for verb in verbs if verb not in without]
-        about["suits"] = list(dict.fromkeys(suits))
+        about["suits"] = _suits(loaded, folder, capabilities, refused)
     return ModelDescription(**about, capabilities=capabilities, refused=refused)
+
+
+def _suits(loaded: Any, folder: Path, capabilities: Collection[ModelCapability], refused: Collection[str]) -> list[str]:
+    """The commands that a model suits."""
+    from regard.inference.embedding.sparse import is_sparse_encoder
+    from regard.inference.reranking import Reranker
+
+    without: tuple[str, ...] = ()
+    if any(reason.startswith(EMBED) for reason in refused):
+        without = (*VECTORS, "classify")
+    elif folder.is_dir() and is_sparse_encoder(folder):
+        without = tuple({*VECTORS, "classify"} - {*SPARSE})
+    suits = [verb for needs, verbs in SUITS if needs <= set(capabilities) for verb in verbs if verb not in without]
+    if loaded is not None and loaded.fine_tuned is not None:
+        with suppress(InputError):
+            Reranker(loaded.fine_tuned)
+            suits.insert(0, "rerank")
+        if any(str(label).casefold() == "entailment" for label in loaded.fine_tuned.labels):
+            suits.insert(0, "classify")
+    return list(dict.fromkeys(suits))
 
 
 def _check_config(folder: Path) -> None:
@@ -205,10 +226,14 @@ def _describe_loaded(loaded: Any) -> dict[str, Any]:
 def _describe_sentence_files(folder: Path, refused: list[str]) -> dict[str, Any]:
     """What the files of sentence-transformers say; what they ask for in vain is added to `refused`."""
     from regard.inference.embedding.sentence_transformers import read_sentence_settings
+    from regard.inference.embedding.sparse import is_sparse_encoder, read_sparse_settings
 
     if not (folder / "modules.json").is_file():
         return {}
     try:
+        if is_sparse_encoder(folder):
+            sparse = read_sparse_settings(folder)
+            return {"modules": ["SpladePooling"], "pooling": sparse.pooling}
         settings = read_sentence_settings(folder)
     except InputError as error:
         refused.append(f"{EMBED}{error}")

@@ -72,7 +72,7 @@ class MaskedLMHead(nn.Module):
         self.linear = nn.Linear(width, embedding.embedding_dim, bias=bias)
         self.norm = nn.LayerNorm(embedding.embedding_dim, eps=eps, bias=bias)
         self.activation = ACTIVATIONS[activation]
-        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings))
+        self.bias: nn.Parameter | None = nn.Parameter(torch.zeros(embedding.num_embeddings))
         self.tied = [embedding]  # in a list, so that the matrix is registered only in the embedding
 
     def forward(self, x: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ class GemmaConfig(llama.LlamaConfig):
     intermediate_size: int = 24576
     max_position_embeddings: int = 8192
     hidden_act: str = "gelu-tanh"
-    norm: Literal["rms", "offset-rms"] = "offset-rms"
+    norm: Literal["rms", "offset-rms", "layer"] = "offset-rms"
     scale_embedding: bool = True
     tie_word_embeddings: bool = True
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -40,7 +40,7 @@ class LlamaConfig(RopeConfig):
     max_position_embeddings: int = 2048
     hidden_act: str = "silu"
     layer_norm_eps: float = 1e-6
-    norm: Literal["rms", "offset-rms"] = "rms"
+    norm: Literal["rms", "offset-rms", "layer"] = "rms"
     scale_embedding: bool = False
     attention_dropout: float = 0.0
     attention_bias: bool = False  # of all linear layers of the attention
@@ -73,10 +73,19 @@ class LlamaConfig(RopeConfig):
             window=None if window is None else window - 1,
         )
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[Any]:
         """Return new layers, which share the module that encodes positions."""
         rotary = self.new_rotary(self.head_width, self.max_position_embeddings)
-        return [Block(self.layer(number), positions=rotary) for number in range(self.num_hidden_layers)]
+        layers = [self.layer(number) for number in range(self.num_hidden_layers)]
+        return [Block(layer, positions=rotary, ffn=self.new_ffn(layer, i)) for i, layer in enumerate(layers)]
+
+    def new_ffn(self, layer: LayerConfig, number: int) -> nn.Module | None:
+        """Return the feed-forward network of a layer; None: the usual one."""
+        return None
+
+    @property
+    def embedding_dropout(self) -> float:
+        return 0.0
 
 
 class Llama(CausalDecoder):
@@ -85,7 +94,9 @@ class Llama(CausalDecoder):
     def __init__(self, config: LlamaConfig, *, output_heads: Collection[str] | None = None) -> None:
         super().__init__()
         self.config = config
-        self.embedding = TextEmbedding(config.vocab_size, config.hidden_size, scaled=config.scale_embedding)
+        self.embedding = TextEmbedding(
+            config.vocab_size, config.hidden_size, scaled=config.scale_embedding, dropout=config.embedding_dropout
+        )
         self.decoder = Stack(config.blocks(), norm=config.layer(0).new_norm())
         untied = not config.tie_word_embeddings and (output_heads is None or "output" in output_heads)
         self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False) if untied else None

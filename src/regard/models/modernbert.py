@@ -22,7 +22,10 @@ from regard.nn.training import Dropout, normal_init, scaled_init
 
 @dataclass(frozen=True)
 class ModernBertConfig:
-    """ModernBERT base by default. `local_attention` is the number of tokens that a local layer attends to."""
+    """ModernBERT base by default. `local_attention` is the number of tokens that a local layer attends to.
+
+    `global_layers` numbers the layers that attend to the whole text, from 0, where they are not every n-th one.
+    """
 
     family: str = "modernbert"
     vocab_size: int = 50368
@@ -34,6 +37,7 @@ class ModernBertConfig:
     hidden_act: str = "gelu"
     layer_norm_eps: float = 1e-5
     global_attn_every_n_layers: int = 3
+    global_layers: tuple[int, ...] | None = None
     local_attention: int = 128
     global_rope_theta: float = 160000.0
     local_rope_theta: float = 10000.0
@@ -43,9 +47,13 @@ class ModernBertConfig:
     pad_token_id: int = 50283
     bos_token_id: int = 50281
     eos_token_id: int = 50282
+    tie_word_embeddings: bool = True
+    decoder_bias: bool = True  # of the masked-LM head
 
     def is_global(self, layer: int) -> bool:
         """Whether a layer, counted from 0, attends to the whole text."""
+        if self.global_layers is not None:
+            return layer in self.global_layers
         return layer % self.global_attn_every_n_layers == 0
 
 
@@ -77,8 +85,13 @@ class ModernBert(bert.TextEncoder):
         self.encoder = Stack(blocks, norm=layer.new_norm())
         self.mlm_head = None
         if output_heads is None or "mlm_head" in output_heads:
-            eps = config.layer_norm_eps
-            self.mlm_head = bert.MaskedLMHead(config.hidden_size, self.embedding.tokens, eps=eps, bias=False)
+            tokens = self.embedding.tokens if config.tie_word_embeddings else None
+            decoder = tokens or nn.Embedding(config.vocab_size, config.hidden_size)
+            self.mlm_head = bert.MaskedLMHead(config.hidden_size, decoder, eps=config.layer_norm_eps, bias=False)
+            if not config.decoder_bias:
+                self.mlm_head.bias = None
+            if tokens is None:
+                self.mlm_head.decoder = decoder
         normal_init(self)
         scaled_init(self.encoder.layers)
 

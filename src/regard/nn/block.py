@@ -75,6 +75,29 @@ class OffsetRMSNorm(nn.Module):
         return F.rms_norm(wide, self.weight.shape, 1 + self.weight.to(wide.dtype), self.eps).to(x.dtype)
 
 
+class JoinedRMSNorm(nn.Module):
+    """An RMS norm of all heads (..., H, D) of the queries or keys together (OLMo 2)."""
+
+    def __init__(self, width: int, *, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x.flatten(-2), self.weight.shape, self.weight, self.eps).view(x.shape)
+
+
+class Scale(nn.Module):
+    """Multiplies by a constant: in place of a norm after each branch (Granite)."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
 @dataclass(frozen=True)
 class LayerConfig:
     """The settings in which the layers of the families differ."""
@@ -229,11 +252,15 @@ class TransformerLayer(Layer):
 
 
 class ParallelBlock(TransformerLayer):
-    """A layer whose attention and feed-forward network read the same normalized input: x + attention + ffn (GPT-J)."""
+    """A layer whose attention and feed-forward network read the same input: x + attention + ffn.
 
-    def __init__(self, layer: LayerConfig, *, positions: nn.Module | None = None) -> None:
+    It is normalized once (GPT-J), or with `separate_norms` for each of them (GPT-NeoX).
+    """
+
+    def __init__(self, layer: LayerConfig, *, positions: nn.Module | None = None, separate_norms: bool = False) -> None:
         super().__init__(layer)
         self.norm = layer.new_norm()
+        self.ffn_norm = layer.new_norm() if separate_norms else None
         self.attention, self.ffn = layer.new_attention(positions=positions), FeedForward(layer)
         self.dropout = Dropout(layer.dropout)
 
@@ -242,22 +269,24 @@ class ParallelBlock(TransformerLayer):
         context = Context.of(context)
         normed = self.norm(x)
         attended = self.dropout(self.attention(normed, context.for_self_attention()))
-        result: Tensor = context.select(x) + attended + self.dropout(self.ffn(context.select(normed)))
+        fed = context.select(normed) if self.ffn_norm is None else self.ffn_norm(context.select(x))
+        result: Tensor = context.select(x) + attended + self.dropout(self.ffn(fed))
         return result
 
 
 class Block(TransformerLayer):
     """Self-attention, optional cross-attention and a feed-forward network, each with a residual.
 
-    `positions` encodes positions in the self-attention.
+    `positions` encodes positions in the self-attention; `ffn` may be another feed-forward network, such as `Experts`.
     """
 
-    def __init__(self, layer: LayerConfig, *, positions: nn.Module | None = None) -> None:
+    def __init__(self, layer: LayerConfig, *, positions: nn.Module | None = None, ffn: nn.Module | None = None) -> None:
         super().__init__(layer)
         self.attention, self.attention_residual = layer.new_attention(positions=positions), Residual(layer)
         if layer.cross:
             self.cross, self.cross_residual = layer.new_attention(cross=True), Residual(layer)
-        self.ffn, self.ffn_residual = FeedForward(layer), Residual(layer)
+        self.ffn: Any = ffn or FeedForward(layer)
+        self.ffn_residual = Residual(layer)
         self.has_cross_attention = layer.cross
 
     def forward(self, x: Tensor, context: Context | Layout) -> Tensor:

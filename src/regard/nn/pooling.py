@@ -71,5 +71,5 @@ def pool_scattered(hidden: Tensor, owner: Tensor, lengths: Tensor, pooling: str 
         return total.index_reduce(0, owner, hidden.float(), "amax", include_self=False)[:texts]
     if pooling == "cls":
         first = torch.cat([owner.new_ones(1, dtype=torch.bool), owner.diff() != 0])
-        return total.index_copy(0, owner[first], hidden[first].float())[:texts]
+        return total.index_add(0, owner, hidden.float() * first[:, None])[:texts]
     return total.index_add(0, owner, hidden.float())[:texts] / lengths[:, None]

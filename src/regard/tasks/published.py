@@ -41,7 +41,7 @@ def check_head(document: Mapping[str, Any], path: Path) -> FileFormat:
     file, found = format_of(family), task_class(path.parent)
     assert file is not None and found is not None
     named = "For".join(found)
-    if found[0] != file.class_prefix:
+    if found[0] not in (file.class_prefix, *file.old_class_prefixes):
         raise InputError(
             f"{path}: architectures is {named}, and the classes of model_type {document['model_type']!r} begin with "
             f"{file.class_prefix}; correct one of them"

@@ -145,11 +145,12 @@ class Tokenizer:
             setattr(self, f"{role}_id", self.id(special_tokens[role]) if role in special_tokens else None)
 
     @classmethod
-    def open(cls, folder: Path, *, rows: int | None = None) -> Tokenizer:
+    def open(cls, folder: Path, *, rows: int | None = None, plain: bool = False) -> Tokenizer:
         """Read a folder's tokenizer.json, vocab.txt, vocab.json + merges.txt, SentencePiece model or GGUF file.
 
         No code is run and nothing is fetched. Of a Marian folder this is the tokenizer of the source language.
-        `rows` is the number of embeddings of the model; texts with ids beyond it raise InputError.
+        `rows` is the number of embeddings of the model; texts with ids beyond it raise InputError. `plain` is that of
+        `read_tokenizer`.
         """
         finish_save(folder)
         if (Path(folder) / "source.spm").is_file():
@@ -157,7 +158,10 @@ class Tokenizer:
 
             return MarianTokenizer.open_side(Path(folder), "source", rows=rows)
         gguf = find_gguf(folder)
-        pipeline, settings = read_tokenizer(Path(folder)) if gguf is None else read_gguf_tokenizer(read_gguf(gguf))
+        if gguf is None:
+            pipeline, settings = read_tokenizer(Path(folder), plain=plain)
+        else:
+            pipeline, settings = read_gguf_tokenizer(read_gguf(gguf))
         tokenizer = cls(pipeline, **settings)
         if rows is not None and tokenizer.size > rows:
             tokenizer._rows = rows

@@ -63,7 +63,12 @@ class TokenizerConfig:
     def open(cls, folder: Path) -> TokenizerConfig:
         """Read the folder's JSON files. Each may be missing; an invalid one is an error."""
         values = read_object(folder / "tokenizer_config.json")
-        names = read_object(folder / "special_tokens_map.json") | values
+        # As in transformers, special_tokens_map.json overrides the configuration unless that lists the added tokens.
+        names = dict(values)
+        if "added_tokens_decoder" not in values:
+            names |= read_object(folder / "special_tokens_map.json")
+            if "extra_special_tokens" in values or "additional_special_tokens" in values:
+                names["additional_special_tokens"] = values.get("additional_special_tokens")
         family = read_object(folder / "config.json").get("model_type") or values.get("tokenizer_class") or ""
         return cls(folder, values, names, str(family).removesuffix("Fast").removesuffix("Tokenizer").lower())
 
@@ -124,17 +129,36 @@ class TokenizerConfig:
     @property
     def added(self) -> dict[str, tuple[int, AddedToken]]:
         """Tokens added to the vocabulary after its training, with their ids, ordered by id."""
-        old = read_object(self.folder / "added_tokens.json")
-        entries: list[tuple[object, object]] = [(number, token) for token, number in old.items()]
-        new = self.values.get("added_tokens_decoder") or {}
-        entries += new.items() if isinstance(new, dict) else [(None, new)]
+        entries: list[tuple[object, object]]
+        if "added_tokens_decoder" in self.values:
+            listed = self.values["added_tokens_decoder"] or {}
+            entries = list(listed.items()) if isinstance(listed, dict) else [(None, listed)]
+        else:
+            old = read_object(self.folder / "added_tokens.json")
+            roles = (self._token(self.names.get(role)) for role in SPECIAL_TOKENS)
+            special = {token.content for token in (*roles, *self.extra) if token is not None}
+            entries = [(number, {"content": token, "special": token in special}) for token, number in old.items()]
         result = {}
         for number, value in entries:
+            if isinstance(value, dict):  # the defaults of an added token
+                value = {"special": False, "normalized": not value.get("special"), **value}
             token = self._token(value)
             if token is None or not str(number).isdecimal() or len(str(number)) > 9:
                 raise InputError(f"{self.folder}: expected an added token with its id, got {value!r} with {number!r}")
             result[token.content] = (int(str(number)), token)
         return dict(sorted(result.items(), key=lambda item: item[1][0]))
+
+    @property
+    def extra(self) -> list[AddedToken]:
+        """Special tokens without a role, or with one that only their model has."""
+        values: list[object] = [
+            value
+            for key, value in self.values.items()
+            if key.endswith("_token") and key not in SPECIAL_TOKENS and isinstance(value, str)
+        ]
+        listed = self.names.get("extra_special_tokens") or self.names.get("additional_special_tokens") or []
+        values += listed.values() if isinstance(listed, dict) else listed if isinstance(listed, list) else [listed]
+        return [token for token in map(self._token, values) if token is not None]
 
     @property
     def _file(self) -> Path:
@@ -202,18 +226,20 @@ def has_tokenizer(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE))
 
 
-def read_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, Any]]:
+def read_tokenizer(folder: Path, *, plain: bool = False) -> tuple[Tokenizer, dict[str, Any]]:
     """Read a folder's tokenizer.json if it exists, else vocab.txt, vocab.json + merges.txt or a SentencePiece model.
 
-    Returns the pipeline and the keyword arguments for `regard.text.Tokenizer`.
+    Returns the pipeline and the keyword arguments for `regard.text.Tokenizer`. A `plain` one adds no special tokens,
+    and cuts texts as tokenizer.json alone says.
     """
-    settings = TokenizerConfig.open(folder)
+    settings, stated = TokenizerConfig.open(folder), None
     if (path := folder / "tokenizer.json").is_file():
         pipeline = load_document(read_text(path), path)
+        stated = pipeline.truncation
         # The caller of `encode` sets the maximum length; a file could request padding to any length.
         pipeline.no_truncation()
         pipeline.no_padding()
-        tokens = settings.tokens(pipeline.get_vocab(with_added_tokens=True))
+        tokens = settings.tokens(pipeline.get_vocab(with_added_tokens=True).keys() | settings.added.keys())
     elif (path := folder / "vocab.txt").is_file():
         pipeline, tokens = _wordpiece(path, settings)
     elif (path := folder / "vocab.json").is_file():
@@ -222,7 +248,12 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, Any]]:
         pipeline, tokens = _sentencepiece(path := found, settings)
     else:
         raise InputError(_missing_message(folder))
-    return _finish(path, pipeline, tokens, settings)
+    pipeline, arguments = _finish(path, pipeline, tokens, settings)
+    if plain:
+        pipeline.post_processor = None
+        stated = stated or {"max_length": None, "direction": "right"}
+        arguments |= {"max_length": stated["max_length"], "truncation_side": stated["direction"].lower()}
+    return pipeline, arguments
 
 
 def load_document(text: str, path: Path) -> Tokenizer:
@@ -245,9 +276,11 @@ def _finish(
     if ends_words and isinstance(pipeline.decoder, decoders.ByteLevel):  # as transformers does for CLIP
         spaces = [decoders.Replace(WORD_END, " "), decoders.Strip(" ", 0, 1)]
         pipeline.decoder = decoders.Sequence([decoders.ByteLevel(), *spaces])
-    # As in transformers: special tokens are recognized in texts even if tokenizer.json does not list them.
-    known = {token.content for token in pipeline.get_added_tokens_decoder().values()}
-    pipeline.add_special_tokens([token for token in tokens.values() if token.content not in known])
+    # As in transformers: added and special tokens are recognized in texts even if tokenizer.json does not list them.
+    known = {repr(token) for token in pipeline.get_added_tokens_decoder().values()}
+    _extend(pipeline, {text: one for text, one in settings.added.items() if repr(one[1]) not in known}, path)
+    names = {token.content for token in pipeline.get_added_tokens_decoder().values()}
+    pipeline.add_special_tokens([one for one in (*tokens.values(), *settings.extra) if one.content not in names])
     with refusing(f"{path} cannot be used; its vocabulary lacks the special tokens that it adds to a text"):
         segments = 1 in pipeline.encode("", "").type_ids and settings.kind not in WITHOUT_SEGMENTS
     inputs = ("input_ids", "token_type_ids", "attention_mask") if segments else ("input_ids", "attention_mask")

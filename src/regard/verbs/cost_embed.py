@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from regard.verbs.base import Models, Request, argument, option, verb
@@ -31,8 +32,11 @@ def cost_embed(request: CostEmbedRequest, models: Models) -> EmbedCost:
     a line, and other models take as much longer as they need more FLOPs. No model is built, downloaded or measured.
     """
     from regard.inference.embedding.cost import estimate_embedding
+    from regard.inference.embedding.sentence_transformers import read_sentence_settings
     from regard.training.cost import find_shape, parse_count
 
     shape = find_shape(request.model)
     options = request.model_dump(exclude={"model", "texts"})
+    folder = Path(request.model).expanduser()
+    options["settings"] = read_sentence_settings(folder) if folder.is_dir() else None
     return estimate_embedding(shape.config, name=shape.name, texts=parse_count(request.texts, unit="texts"), **options)

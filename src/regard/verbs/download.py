@@ -66,7 +66,7 @@ def download(request: DownloadRequest, models: Models) -> DownloadResult:
     from regard.files.json_files import read_json
 
     name, revision = split_revision(request.name, request.revision)
-    source = fetch(name, revision=revision, offline=False)
+    source = fetch(name, revision=revision)
     base = read_json(source / ADAPTER).get("base_model_name_or_path") if (source / ADAPTER).is_file() else None
     names = model_files(source)
     if request.output is not None:

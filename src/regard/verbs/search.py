@@ -21,10 +21,13 @@ from regard.verbs.tables import RowsRequest, table_options
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
     from regard.inference.search.documents import IndexedText
+    from regard.inference.search.explain import Explainer
     from regard.inference.search.index import Index
     from regard.inference.search.results import SearchResult
+    from regard.tasks.fine_tuned_model import FineTunedModel
 
 
+MAX_EXPLAINED = 100  # texts per query: each takes the model many passes
 HIT_BYTES = 120  # of a text that is found, besides the text
 
 
@@ -71,6 +74,9 @@ class SearchRequest(IndexedTextsRequest):
         metavar="MODEL",
     )
     approximate: bool = option(False, help="Use the approximate index, if DIR has one.")
+    explain: bool = option(
+        False, help="Say for every hit what adds up to its score: words, tokens, ranks, or tokens by their gradients."
+    )
     prompt: str | None = option(
         None,
         help="What to put before every query. Default: the prompt for queries that the index has stored.",
@@ -131,12 +137,29 @@ def search(request: SearchRequest, models: Models) -> Generator[Event, None, Sea
             approximate=request.approximate,
             rerank=rerank,
             rerank_top=request.rerank_top,
+            explain=request.explain,
+            explainers=_explainers(request, index, rerank),
         ):
             yield ResultItem(text=("\n" if count else "") + one.to_text() + "\n", item=one)
             count += 1
     if not count:
         raise InputError(f"{request.queries} holds no query; expected one per line")
     return index.search_result([], method=request.method, approximate=request.approximate, rerank=request.rerank)
+
+
+def _explainers(request: SearchRequest, index: Index, rerank: FineTunedModel | None) -> list[Explainer]:
+    """What explains the parts of a score that models compute."""
+    from regard.inference.reranking import Reranker
+    from regard.interpret.search_hits import dense_explainer, rerank_explainer
+
+    if not request.explain:
+        return []
+    if request.top > MAX_EXPLAINED:
+        raise InputError(f"--explain is for at most {MAX_EXPLAINED} texts per query, and --top is {request.top}")
+    found = []
+    if request.method in ("dense", "hybrid"):
+        found.append(dense_explainer(index.engine(), index.manifest.model.prompt))
+    return found if rerank is None else [*found, rerank_explainer(Reranker(rerank))]
 
 
 def _queries(given: list[str], source: list[str | None] | Path | DataFrameSource | None) -> Iterator[str]:

@@ -13,15 +13,21 @@ import pytest
 import torch
 import transformers
 from numpy.typing import NDArray
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
 
 import regard
 from regard import Embedder
 from regard.errors import InputError
+from regard.events import drain
 from regard.inference.embedding.engine import load_engine
 from regard.inference.embedding.sentence_transformers import read_sentence_settings
+from regard.inference.export import export
+from regard.inference.load_model import load_model
 from regard.nn.pooling import POOLINGS
+from regard.server.errors import RequestError
+from regard.server.models.services import EmbeddingService
 
 peer = pytest.importorskip("sentence_transformers")
 from sentence_transformers.sentence_transformer import modules as peer_modules  # noqa: E402
@@ -198,7 +204,8 @@ def test_a_model_in_a_folder_of_its_own(build: Peer, tmp_path: Path) -> None:
 def test_an_index_has_the_prompts_of_both_sides(
     similarity: str, stated: dict[str, str], build: Peer, tmp_path: Path
 ) -> None:
-    theirs = build("bert", dense(WIDTH, 7), prompts=stated, similarity_fn_name=similarity)
+    after = [dense(WIDTH, 7), peer_modules.Normalize()]
+    theirs = build("bert", *after, prompts=stated, similarity_fn_name=similarity, truncate_dim=5)
     texts = [text for text in TEXTS if text]
     index = regard.index(texts, tmp_path / "index", model=tmp_path / "model")
     found = index.search(["the film"], top=len(texts)).results[0].hits
@@ -232,6 +239,49 @@ def test_similarity_is_that_of_the_folder(name: str, build: Peer, tmp_path: Path
     vectors = theirs.encode(texts)
     found = regard.embed(texts, model=tmp_path / "model").similarity()
     np.testing.assert_allclose(found, theirs.similarity(vectors, vectors), atol=1e-4)
+
+
+def test_an_export_keeps_modules_and_prompts(build: Peer, tmp_path: Path) -> None:
+    after = [dense(WIDTH, 7, use_residual=True), peer_modules.LayerNorm(7), peer_modules.Normalize()]
+    prompts = {"query": "query : "}
+    options: dict[str, Any] = {"prompts": prompts, "default_prompt_name": "query", "truncate_dim": 5}
+    theirs = build("bert", *after, pooling="weightedmean", include_prompt=False, **options)
+    loaded = load_model(tmp_path / "model")
+    result = drain(export(loaded, tmp_path / "copy", format="sentence-transformers"))
+    assert result.largest_difference < 1e-6
+    again = peer.SentenceTransformer(str(tmp_path / "copy"), device="cpu")
+    for name in (None, "query"):
+        assert_same(again.encode(TEXTS, prompt_name=name), theirs.encode(TEXTS, prompt_name=name))
+        assert_same(embed(tmp_path / "copy", prompt_name=name), theirs.encode(TEXTS, prompt_name=name))
+
+
+def test_a_service_follows_the_folder(build: Peer, tmp_path: Path) -> None:
+    """Requests with several prompts share a batch, of which the pooling leaves out different numbers of tokens."""
+    prompts = {"query": "query : ", "long": "the query was so long : "}
+    theirs = build("bert", dense(WIDTH, 7), include_prompt=False, prompts=prompts, default_prompt_name="long")
+    service = EmbeddingService(load_model(tmp_path / "model"), precision="fp32")
+    shared: dict[str, Any] = {"inputs": TEXTS, "truncate": True, "normalize": False, "param": "input"}
+    requests = [service.prepare({**shared, "prompt_name": name}) for name in ("query", None, "long")]
+    results = iter(service.compute([part for one in requests for _, part in one.parts]))
+    for request, name in zip(requests, ("query", "long", "long"), strict=True):
+        data, width = request.finish([next(results) for _ in request.parts])
+        assert_same(np.frombuffer(data, np.float32).reshape(-1, width), theirs.encode(TEXTS, prompt_name=name))
+    with pytest.raises(RequestError, match="no prompt 'doc'"):
+        service.prepare({**shared, "prompt_name": "doc"})
+    with pytest.raises(RequestError, match="token ids have no prompt"):
+        service.prepare({**shared, "inputs": [[5, 6]]})
+
+
+def test_a_continued_job_notices_another_prompt_and_other_modules(build: Peer, tmp_path: Path) -> None:
+    build("bert", dense(WIDTH, 7), prompts={"query": "query : "})
+    (tmp_path / "in.txt").write_text("the film\ngood\n")
+    source, output = tmp_path / "in.txt", tmp_path / "out.npy"
+    regard.embed(source, model=tmp_path / "model", output=output)
+    with pytest.raises(InputError, match="prompt was None and is 'query : '"):
+        regard.embed(source, model=tmp_path / "model", output=output, prompt_name="query")
+    build("bert", dense(WIDTH, 7), prompts={"query": "query : "})  # with other weights
+    with pytest.raises(InputError, match="the model"):
+        regard.embed(source, model=tmp_path / "model", output=output)
 
 
 def test_token_vectors_know_where_the_text_begins(build: Peer, tmp_path: Path) -> None:
@@ -325,3 +375,83 @@ def test_every_key_is_used_or_harmless_or_refused(file: str, build: Peer, tmp_pa
     path.write_text(json.dumps(document))
     with pytest.raises(InputError, match="of_tomorrow is 1"):
         embed(folder, TEXTS[:1])
+
+
+def write_model2vec(folder: Path, *, normalize: bool, **tensors: Any) -> None:
+    """The files that model2vec writes."""
+    (folder / "1_Normalize").mkdir(parents=True)
+    save_file({name: torch.as_tensor(value) for name, value in tensors.items()}, folder / "model.safetensors")
+    tokenizer_of("bert").backend_tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"model_type": "model2vec", "architectures": ["StaticModel"], "normalize": normalize, "hidden_dim": 9}
+    (folder / "config.json").write_text(json.dumps(config))
+    kinds = ["StaticEmbedding", *(["Normalize"] if normalize else [])]
+    modules = [
+        {"idx": i, "name": str(i), "path": "1_Normalize" if i else ".", "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+STATIC = [text for text in TEXTS if text]  # a text without tokens has no mean
+
+
+@pytest.mark.parametrize("place", ["", "0_StaticEmbedding"])
+@pytest.mark.parametrize("length", [None, 5])
+def test_static_embeddings(length: int | None, place: str, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    pipeline = tokenizer_of("bert").backend_tokenizer
+    if length:
+        pipeline.enable_truncation(length)
+    static = peer_modules.StaticEmbedding(pipeline, embedding_dim=9)
+    folder = tmp_path / "model"
+    prompts = {"query": "query : "}
+    theirs = peer.SentenceTransformer(modules=[static, dense(9, 4)], device="cpu", prompts=prompts, truncate_dim=3)
+    theirs.save(str(folder), create_model_card=False)
+    if place:  # as older versions saved it
+        (folder / place).mkdir()
+        for name in ("model.safetensors", "tokenizer.json"):
+            shutil.move(folder / name, folder / place)
+        modules = json.loads((folder / "modules.json").read_text())
+        modules[0]["path"] = place
+        (folder / "modules.json").write_text(json.dumps(modules))
+    for name in (None, "query"):
+        assert_same(embed(folder, STATIC, prompt_name=name), theirs.encode(STATIC, prompt_name=name))
+    index = regard.index(STATIC, model=folder)
+    assert index.search("i ing", top=1).results[0].hits[0].score <= 1
+    with pytest.raises(InputError, match="has no tokens"):
+        embed(folder, ["the film", ""])
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("quantized", [True, False])
+def test_model2vec(quantized: bool, normalize: bool, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(2)
+    folder, size = tmp_path / "model", len(WORDS)
+    tensors: dict[str, Any] = {"embeddings": torch.randn(size, 9, generator=generator).half()}
+    if quantized:
+        tensors = {
+            "embeddings": torch.randn(6, 9, generator=generator),
+            "mapping": torch.randint(0, 6, (size,), generator=generator),
+            "weights": torch.rand(size, generator=generator).double(),
+        }
+    write_model2vec(folder, normalize=normalize, **tensors)
+    theirs = peer.SentenceTransformer(str(folder), device="cpu").encode(STATIC)
+    np.testing.assert_allclose(embed(folder, STATIC), theirs, atol=1e-5 if quantized else 1e-3)  # theirs adds in fp16
+    found = regard.embed(STATIC, model=folder).vectors
+    (folder / "modules.json").unlink()
+    np.testing.assert_array_equal(regard.embed(STATIC, model=folder).vectors, found)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "named"),
+    [
+        ({"embeddings": np.zeros((5, 9), dtype=np.int8)}, "torch.int8"),
+        ({"vectors": np.zeros((5, 9), dtype=np.float32)}, "found vectors"),
+        ({"embeddings": np.zeros((5, 9), dtype=np.float32), "mapping": np.full(22, 5)}, "mapping names rows"),
+        ({"embeddings": np.zeros((5, 9), dtype=np.float32), "weights": np.zeros(4)}, "4 weights for 5 tokens"),
+    ],
+)
+def test_damaged_static_embeddings(tensors: dict[str, Any], named: str, tmp_path: Path) -> None:
+    write_model2vec(tmp_path / "model", normalize=False, **tensors)
+    with pytest.raises(InputError, match=named):
+        embed(tmp_path / "model")

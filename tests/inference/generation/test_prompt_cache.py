@@ -45,6 +45,25 @@ def test_logits_are_equal_and_only_new_tokens_are_read(name: str, second: list[i
     assert state.cache.length == state.mask.shape[1] == len(second)
 
 
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ["gpt", "llama"])
+@pytest.mark.parametrize("length", [1, 2, 4, 9])
+def test_the_logits_of_a_prompt_are_those_of_one_pass_and_a_text_goes_on_from_them(
+    name: str, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.inference.generation.prompt_cache.READ_TOKENS", 3)
+    model, cache = family(name), PromptCache()
+    ids = [3, 1, 4, 1, 5, 9, 2, 6, 5][:length]
+    expected = model.logits(model(torch.tensor([ids]))[0])
+    parts = list(cache.read(model, ids))
+    torch.testing.assert_close(torch.cat(parts), expected, atol=1e-5, rtol=1e-5)
+    assert max(map(len, parts)) <= 3
+    lengths = tokens_read(model)
+    found, _ = cache.start(model, torch.tensor([ids]))
+    torch.testing.assert_close(found[0], expected[-1], atol=1e-5, rtol=1e-5)
+    assert lengths == [1]  # the last token is read again, for its logits
+
+
 @pytest.mark.parametrize("sampling", [None, Sampling()])
 @pytest.mark.parametrize("assisted", [False, True])
 def test_turns_of_a_conversation(sampling: Sampling | None, assisted: bool) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.inference.generation.text_generator import TextStream, token_text
+from regard.inference.generation.text_generator import TextStream, token_bytes, token_text
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level
 from tests.inference.generation.folders import unigram
@@ -122,3 +122,13 @@ def test_the_text_of_one_token(tokens: Tokenizer, pieces: Tokenizer) -> None:
     assert token_text(tokens, 0) == "<|endoftext|>"
     assert token_text(pieces, pieces.id("##s")) == "##s"
     assert token_text(tokens, tokens.size + 3) == f"<{tokens.size + 3}>"
+
+
+@pytest.mark.parametrize("text", ["the film", "a 😀 day €, naïve", "Как дела", " the  film"])
+def test_the_bytes_of_tokens_are_those_of_their_text(tokens: Tokenizer, spaced: Tokenizer, text: str) -> None:
+    ids = tokens.encode(text).ids
+    assert b"".join(token_bytes(tokens, token) for token in ids) == text.encode()
+    words = spaced.encode("the film", add_special_tokens=False).ids
+    assert b"".join(token_bytes(spaced, token) for token in words) == b" the film"  # the marker stands for a space
+    assert token_bytes(tokens, tokens.id("<|endoftext|>")) == b"<|endoftext|>"
+    assert token_bytes(tokens, tokens.size + 3) == token_text(tokens, tokens.size + 3).encode()

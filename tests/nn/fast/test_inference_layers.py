@@ -16,6 +16,7 @@ from regard.nn.fast.inference_layers import InferenceStack
 from regard.nn.fast.int8_weights import supports_int8
 from regard.nn.fast.packed_linear import supports_packing
 from regard.nn.masks import Context, Packed
+from regard.nn.stack import Stack
 from regard.text import TokenIds
 from tests.models.test_layers import tiny
 
@@ -62,21 +63,22 @@ def test_fused_layers_equal_modules(name: str, precision: str) -> None:
 
 
 def test_every_family_with_a_stack_is_fused() -> None:
+    experts = {"mixtral", "qwen2-moe", "qwen3-moe"}
     apart = {"deberta-v2"}  # its first layer has a convolution
     for name in STACKED:
         _, stacks = copy_of(name, "fp32")
         fused = [layer is not None for stack in stacks for layer in stack.fused]
-        assert fused and (all(fused) or name in apart), name
+        assert (fused and all(fused)) or name in apart or (name in experts and not any(fused)), name
 
 
 @EACH
 @torch.inference_mode()
 def test_recordings_see_all_layers(name: str, precision: str) -> None:
-    twin, stacks = copy_of(name, precision)
+    twin, _ = copy_of(name, precision)
     expected = states(twin, TEXTS)
     with recording.record(twin) as tape:
         found = states(twin, TEXTS)
-    assert len(tape.calls) == len(stacks[0].layers)
+    assert len(tape.calls) == len(next(module for module in twin.modules() if isinstance(module, Stack)).layers)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, atol=2e-5, rtol=2e-5)
 

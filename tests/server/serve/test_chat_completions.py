@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import regard
-from benchmarks.serve_process import ServerProcess
+from benchmarks.serve_process import ServerProcess, start_server
 from tests.server.serve.conftest import CHAT, EMBED, GPT, KEY
 
 openai = pytest.importorskip("openai")
@@ -192,6 +192,17 @@ def test_a_model_without_a_template_is_refused_with_what_to_do(client: Any) -> N
 def test_fields_that_change_nothing_are_accepted(client: Any, field: str) -> None:
     value = {"a": "b"} if field == "metadata" else "auto"
     assert chat(client, **{field: value}, frequency_penalty=0, store=False).choices == chat(client).choices
+
+
+@pytest.mark.long
+def test_the_studio_answers_the_same_chat(client: Any, model_folders: dict[str, Path], page_built: None) -> None:
+    folder = str(model_folders[CHAT])
+    with start_server([folder], door="studio", token=KEY) as studio:
+        body = {"model": folder, "messages": MESSAGES, "max_tokens": 12, "temperature": 0}
+        found = studio.ask_json("/v1/chat/completions", body)
+        status, _, refusal = studio.ask("/v1/chat/completions", {**body, "tools": [{"type": "function"}]})
+    assert found["choices"][0]["message"]["content"] == chat(client).choices[0].message.content
+    assert status == 400 and json.loads(refusal)["error"]["param"] == "tools"
 
 
 # -- log-probabilities of prompts

@@ -41,6 +41,9 @@ def test_a_prompt_of_the_model_is_put_before_the_texts(server: ServerProcess, mo
         )
         assert np.allclose(server.ask_json("/embed", {"inputs": TEXTS, "prompt_name": name}), expected, atol=1e-5)
         inputs = {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}
+        request = {"input": TEXTS, "model": EMBED, "prompt_name": name, "user": "me"}
+        found = [one["embedding"] for one in server.ask_json("/v1/embeddings", request)["data"]]
+        assert np.allclose(found, expected, atol=1e-5)
         cosines = server.ask_json("/similarity", {"inputs": inputs, "parameters": {"prompt_name": name}})
         assert np.allclose(cosines, expected[1:] @ expected[0], atol=1e-5)
         tokens = server.ask_json("/tokenize", {"inputs": TEXTS, "prompt_name": name})
@@ -56,6 +59,11 @@ def test_a_prompt_of_the_model_is_put_before_the_texts(server: ServerProcess, mo
     for path, request in requests.items():
         status, _, body = server.ask(path, request)
         assert status == 422 and b"did you mean 'query'" in body and b"prompt_name" in body
+
+
+def test_embeddings_refuse_fields_that_they_do_not_know(server: ServerProcess) -> None:
+    status, _, body = server.ask("/v1/embeddings", {"input": TEXTS, "model": EMBED, "input_type": "query"})
+    assert status == 400 and json.loads(body)["error"]["param"] == "input_type"
 
 
 @pytest.mark.parametrize("prompt_name", [None, "query"])

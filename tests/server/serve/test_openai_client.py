@@ -101,9 +101,12 @@ def test_a_server_with_the_option_reads_token_ids(
         _, words = regard.load(model_folders[GPT])
         prompts = ["the film", words.encode("the film").ids]
         texts = [complete(client, prompt=prompt).choices[0].text for prompt in prompts]
+        scored = [complete(client, prompt=prompt, echo=True, logprobs=1, max_tokens=1).choices[0] for prompt in prompts]
     assert np.allclose(cosines([one.embedding for one in answer.data], vectors), 1.0, atol=1e-5, rtol=0)
     assert len(single.data) == 1 and cosines(single.data[0].embedding, vectors[2]) == pytest.approx(1.0, abs=1e-5)
     assert texts[0] == texts[1]
+    assert scored[0].text == scored[1].text and scored[0].text.startswith("the film")
+    assert scored[0].logprobs == scored[1].logprobs and scored[0].logprobs.token_logprobs[0] is None
     assert np.allclose(reading_ids.ask_json("/embed", {"inputs": ids}), vectors, atol=1e-5)
 
 

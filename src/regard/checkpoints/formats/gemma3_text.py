@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from regard.checkpoints.formats import gemma, gemma2, llama
 from regard.errors import InputError
 
@@ -44,3 +46,30 @@ FORMAT = llama.file_format(
     variants={("use_bidirectional_attention", True): "embeddinggemma"},
     task_heads={"SequenceClassification": {"output": "score"}},
 )
+
+
+LARGEST, LARGEST_SCALAR = 62, 168  # layers and query_pre_attn_scalar of 27B, which a GGUF file does not state
+
+
+def read_gguf(fields: dict[str, Any], document: Mapping[str, object]) -> None:
+    """Complete the fields of a GGUF file."""
+    llama.read_gguf(fields, document)
+    if fields["rope_type"] not in ("default", "linear"):
+        raise InputError(f"rope.scaling.type is {fields['rope_type']!r}; Gemma 3 has linear scaling or none")
+    fields.setdefault("rope_theta", 1000000.0)
+    head = fields.get("head_dim", 256)
+    fields["query_pre_attn_scalar"] = LARGEST_SCALAR if fields["num_hidden_layers"] == LARGEST else head
+
+
+def subtract_one(name: str, tensor: Tensor) -> Tensor:
+    """Undo what llama.cpp adds to the weights of norms."""
+    return tensor - 1 if name.endswith("norm.weight") else tensor
+
+
+GGUF_NAMES = {
+    **llama.GGUF_NAMES,
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+GGUF = llama.gguf_format("gemma3", gemma2.LAYER, modules=GGUF_NAMES, convert=subtract_one, read=read_gguf)

@@ -86,6 +86,7 @@ FORMAT = FileFormat(
     code=r"(Alibaba-NLP/new-impl--)?(configuration|modeling)\.New\w+",
     code_keys=("rope_theta", "rope_scaling", "unpad_inputs", "use_memory_efficient_attention"),
     old_model_types=(OLD,),
+    old_class_prefixes=("New",),
     class_prefix="Gte",
     task_heads={"SequenceClassification": {"pool.0": "gte.pooler.dense", "output": "classifier"}},
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -140,12 +140,13 @@ def file_format(
     keys: Mapping[str, str],
     *,
     layer: Table = LAYER,
+    names: Callable[[Any], TensorNames] | None = None,
     class_prefixes: Mapping[str, str] | None = None,
     **options: Any,
 ) -> FileFormat:
-    """Return the file format of a family like Llama, with the names inside one layer."""
+    """Return the file format of a family like Llama, with the names inside one layer, or the `names` of a config."""
     options = {"read": read, "write": write, "task_heads": TASK_HEADS, **options}
-    names = partial(tensor_names, layer, class_prefixes=class_prefixes)
+    names = names or partial(tensor_names, layer, class_prefixes=class_prefixes)
     return FileFormat(keys, names, class_prefix=class_prefix, **options)
 
 
@@ -212,12 +213,22 @@ def read_gguf(fields: dict[str, Any], document: Mapping[str, object]) -> None:
         fields["other_eos_token_id"] = [document["eot_token_id"]]
 
 
-def gguf_format(architecture: str, layer: Table = LAYER) -> dict[str, FileFormat]:
-    """Return how GGUF files of llama.cpp store a family like Llama, with transformers' names inside one layer."""
+def gguf_format(
+    architecture: str,
+    layer: Table = LAYER,
+    *,
+    modules: Mapping[str, str] = GGUF_NAMES,
+    convert: Callable[[str, Tensor], Tensor] | None = None,
+    read: Callable[[dict[str, Any], Mapping[str, object]], None] = read_gguf,
+) -> dict[str, FileFormat]:
+    """Return how GGUF files of llama.cpp store a family like Llama, with transformers' names inside one layer.
+
+    `modules` maps them to those of llama.cpp, and `convert` undoes what it does to tensors.
+    """
 
     def rename(name: str) -> str:
         module, _, parameter = name.rpartition(".")
-        return f"{GGUF_NAMES[module]}.{parameter}"
+        return f"{modules[module]}.{parameter}"
 
     def gguf_names(config: LlamaConfig) -> TensorNames:
         return TensorNames(
@@ -231,10 +242,11 @@ def gguf_format(architecture: str, layer: Table = LAYER) -> dict[str, FileFormat
             output_heads={"output": {"output.weight": "output.weight"}},
             buffers=re.escape(ROPE_FREQUENCIES),
             qkv_sizes=tensor_names(layer, config).qkv_sizes,
-            convert=partial(separate_halves, config.head_width) if architecture == "llama" else same_tensor,
+            convert=convert
+            or (partial(separate_halves, config.head_width) if architecture == "llama" else same_tensor),
         )
 
-    return {architecture: FileFormat(GGUF_KEYS, gguf_names, read=read_gguf)}
+    return {architecture: FileFormat(GGUF_KEYS, gguf_names, read=read)}
 
 
 def separate_halves(width: int, name: str, tensor: Tensor) -> Tensor:

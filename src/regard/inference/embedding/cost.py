@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from regard.errors import InputError
+from regard.inference.embedding.sentence_transformers import SentenceSettings
 from regard.models.family import get_family
 from regard.render.result import Result
 
@@ -81,11 +82,12 @@ def estimate_embedding(
     gpus: int = 1,
     price: float | None = None,
     shard_size: int = 65_536,
+    settings: SentenceSettings | None = None,
 ) -> EmbedCost:
     """The cost of `texts` texts of `length` tokens with the model of a config.
 
     `rate`: texts per second on one GPU, if it was measured; without it the rate is that of BERT-base on an H200, scaled
-    by FLOPs.
+    by FLOPs. `settings` are those of the model's folder, which decide the width of the vectors.
     """
     if length < 1:
         raise InputError(f"length is {length:g}; expected the mean number of tokens per text, at least 1")
@@ -107,6 +109,8 @@ def estimate_embedding(
     if not 0 < rate < float("inf"):
         raise InputError(f"rate is {rate:g}; expected texts per second on one GPU, above 0")
     width = int(_field(config, "hidden_size"))
+    if settings is not None:
+        width = settings.width(width * len((settings.pooling or "mean").split("+")))
     shards = -(-texts // shard_size)
     part = min(texts, shard_size) * width * 4
     gpu_hours = texts / rate / 3600

@@ -429,7 +429,7 @@ class EmbeddingEngine:
         hidden = self.layers.join(list(self.layers.select(states(batch.ids, batch.layout))))
         return hidden if pooling == "none" else pool(hidden, batch.layout, pooling, skip=skip)
 
-    def _finished(self, pooled: Tensor) -> Tensor:
+    def finished(self, pooled: Tensor) -> Tensor:
         """What the modules of the folder make of pooled vectors."""
         for module in self._modules:
             pooled = module(pooled)
@@ -440,7 +440,7 @@ class EmbeddingEngine:
 
         def compute(texts: TokenIds | Batch) -> Tensor:
             pooled = self._vectors(self.pooling, texts, prompt_length)
-            return pooled if self._joins_pieces else self._finished(pooled)
+            return pooled if self._joins_pieces else self.finished(pooled)
 
         network = self._network
         if self.device.type != "cuda":
@@ -511,7 +511,7 @@ class EmbeddingEngine:
             weights = lengths.astype(np.float32)[:, None]
             total = np.add.reduceat(vectors * weights, starts) / np.add.reduceat(weights, starts)
         with torch.inference_mode():
-            return self._finished(torch.from_numpy(total.astype(np.float32, copy=False)).to(self.device)).cpu().numpy()
+            return self.finished(torch.from_numpy(total.astype(np.float32, copy=False)).to(self.device)).cpu().numpy()
 
     def _check(self, window: TextWindow) -> None:
         """Count the texts that do not fit, or refuse the first one; refuse texts without tokens."""

@@ -61,7 +61,9 @@ def read_modules(folder: Path) -> list[Module]:
 
 def check_keys(module: Module, known: Collection[str]) -> None:
     """Refuse a setting that is not followed, by its name."""
-    unknown = sorted(key for key, value in module.settings.items() if key not in known and value not in (None, False))
+    unknown = sorted(
+        key for key, value in module.settings.items() if key not in known and value not in (None, False, [], {})
+    )
     if unknown:
         raise InputError(
             f"{module.path}: {module.kind} has {unknown[0]} = {module.settings[unknown[0]]!r}, which Regard does not "

@@ -15,9 +15,10 @@ from typing import Any, Literal
 
 from safetensors.torch import save as save_tensors
 
+from regard.checkpoints.static_embedding import is_model2vec
 from regard.errors import InputError, suggest
 from regard.files.checksums import stays_inside
-from regard.files.json_files import json_bytes, read_json_value
+from regard.files.json_files import json_bytes, read_json, read_json_value
 from regard.inference.embedding.modules import READERS, ConfigKeys, Normalize, VectorModule, read_module
 from regard.nn.pooling import POOLINGS
 
@@ -135,10 +136,14 @@ def read_sentence_settings(folder: Path, *, pooling: bool = True) -> SentenceSet
     settings = SentenceSettings(**stated, transformer=transformer)
     if not pooling:
         return settings.of_texts()
+    if not listed and is_model2vec(folder):
+        return replace(settings, normalize=bool(read_json(folder / "config.json").get("normalize")))
     if not listed:
         path = folder / "1_Pooling" / "config.json"
         return replace(settings, **_pooling(path)) if path.is_file() else settings
     kinds = [kind for kind, _ in listed]
+    if kinds[0] == "StaticEmbedding":  # whose vectors are those of texts
+        return _with_modules(settings, folder, listed[1:])
     if kinds[0] != "Transformer" or (len(kinds) > 1 and kinds[1] != "Pooling"):
         raise _unsupported(folder / "modules.json", kinds[:1] if kinds[0] != "Transformer" else kinds[1:2])
     if len(kinds) > 1:
@@ -159,8 +164,8 @@ def _with_modules(settings: SentenceSettings, folder: Path, listed: list[tuple[s
 
 def _unsupported(path: Path, kinds: list[str]) -> InputError:
     return InputError(
-        f"{path}: unsupported modules: {', '.join(kinds)}; expected Transformer, Pooling and then any of "
-        f"{', '.join(READERS)}. Choose a pooling, such as mean, to embed without its modules"
+        f"{path}: unsupported modules: {', '.join(kinds)}; expected Transformer and Pooling, or StaticEmbedding, and "
+        f"then any of {', '.join(READERS)}. Choose a pooling, such as mean, to embed without its modules"
     )
 
 
@@ -176,6 +181,7 @@ def _modules(path: Path) -> list[tuple[str, str]]:
         keys.finish(MODULE_KEYS)
         package, _, kind = str(one.get("type", "")).rpartition(".")
         place = one.get("path", "" if number == 0 else f"{number}_{kind}")
+        place = "" if place == "." else place
         if place != "" and (not isinstance(place, str) or not stays_inside(place)):
             raise InputError(f"{path}: the path of a module is {place!r}; expected a folder inside {path.parent}")
         if not package.startswith("sentence_transformers."):  # code of the model's author

@@ -29,7 +29,7 @@ from regard.engine.batches import packed_batches, to_device
 from regard.engine.precision import compare_precisions, inference_copy
 from regard.errors import InputError, check_choice
 from regard.events import drain
-from regard.files.json_files import read_json
+from regard.files.json_files import read_json, read_json_value
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts
 from regard.inference.embedding.module_folders import Module, check_keys, read_modules
 from regard.inference.embedding.sentence_transformers import MODEL_CONFIG, SPARSE, SentenceSettings, Task
@@ -102,6 +102,15 @@ class SparseSettings:
     max_active_dims: int | None = None
     static: Path | None = None
     texts: SentenceSettings = field(default_factory=SentenceSettings)
+
+
+def is_sparse_encoder(folder: Path) -> bool:
+    """Whether sentence-transformers wrote a folder as a sparse encoder."""
+    path = folder / MODEL_CONFIG
+    if path.is_file() and read_json(path).get("model_type") == SPARSE:
+        return True
+    modules = read_json_value(folder / "modules.json") if (folder / "modules.json").is_file() else []
+    return isinstance(modules, list) and any("SpladePooling" in str(one) for one in modules)
 
 
 def read_sparse_settings(folder: Path) -> SparseSettings:
@@ -241,7 +250,7 @@ class SparseEngine(EmbeddingEngine):
         positions: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
         parts: list[SparseVectors] = []
         finished = 0
-        with self._settings(texts) as settings:
+        with self._settings(sum(map(len, texts))) as settings:
             for indices, tokens in packed_batches((window.pieces for window in self._windows(texts)), settings.tokens):
                 check_cancelled()
                 with torch.inference_mode():
@@ -257,7 +266,7 @@ class SparseEngine(EmbeddingEngine):
         """One row per sequence of token ids, special tokens included, in order."""
         positions: list[NDArray[np.int64]] = []
         parts: list[SparseVectors] = []
-        with self._settings(()) as settings:
+        with self._settings(0) as settings:
             for indices, part in packed_batches([tokens], settings.tokens):
                 with torch.inference_mode():
                     parts += self._rows(part)

@@ -25,6 +25,7 @@ from regard.inference.search.inverted import Chunk, save_array, starts_of_terms,
 
 K1 = 1.2
 B = 0.75
+RANK_CONSTANT = 60  # of reciprocal rank fusion
 WORDS, STARTS, ROWS, COUNTS, LENGTHS = (f"bm25_{name}.npy" for name in ("words", "starts", "rows", "counts", "lengths"))
 FILES = (WORDS, STARTS, ROWS, COUNTS, LENGTHS)
 CHUNK = 1 << 21  # postings in memory while they are written
@@ -117,17 +118,9 @@ def search_bm25(query: str, parts: Sequence[Postings], top: int, *, deleted: Pos
     The rows of each part follow those of the part before. Deleted rows are left out, and count in the frequencies of
     words until they are removed from the parts.
     """
-    bases = np.concatenate([[0], np.cumsum([len(part.lengths) for part in parts])]).astype(np.int64)
-    total = int(bases[-1])
-    mean_length = sum(int(part.lengths.sum(dtype=np.int64)) for part in parts) / max(total, 1)
-    scores = np.zeros(total, dtype=np.float64)
-    for word, repeated in Counter(words_of(query)).items():
-        found = [part.rows_with(word) for part in parts]
-        frequency = sum(len(rows) for rows, _ in found)
-        idf = np.log(1 + (total - frequency + 0.5) / (frequency + 0.5))
-        for part, base, (rows, counts) in zip(parts, bases, found, strict=False):
-            norm = K1 * (1 - B + B * part.lengths[rows] / mean_length)
-            scores[base + rows] += repeated * idf * counts * (K1 + 1) / (counts + norm)
+    scores = np.zeros(sum(len(part.lengths) for part in parts), dtype=np.float64)
+    for _, rows, values in bm25_contributions(query, parts):
+        scores[rows] += values
     if deleted is not None:
         scores[deleted] = 0
     positions = np.flatnonzero(scores)
@@ -137,7 +130,24 @@ def search_bm25(query: str, parts: Sequence[Postings], top: int, *, deleted: Pos
     return Ranking.best(positions, scores[positions], top)
 
 
-def fuse_ranks(rankings: Sequence[Ranking], top: int, *, constant: int = 60) -> Ranking:
+def bm25_contributions(query: str, parts: Sequence[Postings]) -> Iterator[tuple[str, Positions, NDArray[np.float64]]]:
+    """For each different word of a query the rows that have it, in order, and what it adds to their scores."""
+    bases = np.concatenate([[0], np.cumsum([len(part.lengths) for part in parts])]).astype(np.int64)
+    total = int(bases[-1])
+    mean_length = sum(int(part.lengths.sum(dtype=np.int64)) for part in parts) / max(total, 1)
+    for word, repeated in Counter(words_of(query)).items():
+        found = [part.rows_with(word) for part in parts]
+        frequency = sum(len(rows) for rows, _ in found)
+        idf = np.log(1 + (total - frequency + 0.5) / (frequency + 0.5))
+        positions, contributions = [], []
+        for part, base, (rows, counts) in zip(parts, bases, found, strict=False):
+            norm = K1 * (1 - B + B * part.lengths[rows] / mean_length)
+            positions.append(base + rows)
+            contributions.append(repeated * idf * counts * (K1 + 1) / (counts + norm))
+        yield word, np.concatenate(positions), np.concatenate(contributions)
+
+
+def fuse_ranks(rankings: Sequence[Ranking], top: int, *, constant: int = RANK_CONSTANT) -> Ranking:
     """Reciprocal rank fusion (Cormack et al., 2009): the sum of 1 / (constant + rank) over the rankings."""
     fused: Counter[int] = Counter()
     for ranking in rankings:

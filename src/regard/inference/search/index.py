@@ -28,6 +28,7 @@ from regard.inference.reranking import Reranker
 from regard.inference.search.bm25 import find_words, fuse_ranks, search_bm25, words_of
 from regard.inference.search.documents import IndexedText
 from regard.inference.search.exact import Positions, Ranking, Vectors
+from regard.inference.search.explain import Explainer, Explanation, explain_bm25, explain_fusion, explain_sparse
 from regard.inference.search.index_folder import (
     IndexManifest,
     ModelRecord,
@@ -200,6 +201,7 @@ class Index:
         rerank_top: int = 50,
         prompt: str | None = None,
         prompt_name: str | None = None,
+        explain: bool = False,
     ) -> SearchResult:
         """The `top` texts for each query.
 
@@ -207,14 +209,19 @@ class Index:
         index has them; "hybrid" combines the ranks of all that there are.
         `approximate` uses the approximate index where there is one. `rerank` is a model that scores pairs of texts
         (see `Reranker`), or its name: it scores the best `rerank_top` again. `prompt`, or the model's prompt with the
-        name `prompt_name`, is put before queries instead of the prompt for queries that the index has stored.
+        name `prompt_name`, is put before queries instead of the prompt for queries that the index has stored. `explain`
+        says for every hit what adds up to its score, for the methods bm25 and splade without a reranker; the function
+        `regard.search` explains all.
         """
+        if explain and (method not in ("bm25", "splade") or rerank is not None):
+            raise InputError("vectors and rerankers are explained by regard.search(FOLDER, QUERY, explain=True)")
         self.use_prompt(prompt, prompt_name, method)
         reranker = None if rerank is None else "the given model"
         if isinstance(rerank, str | os.PathLike):
             reranker, rerank = os.fspath(rerank), load_fine_tuned(rerank)
         checked = check_queries(queries)
         options: Any = {"method": method, "approximate": approximate, "rerank": rerank, "rerank_top": rerank_top}
+        options["explain"] = explain
         found = list(self.search_steps(checked, top, **options))
         self.warn()
         return self.search_result(found, method=method, approximate=approximate, rerank=reranker)
@@ -246,8 +253,11 @@ class Index:
         approximate: bool = False,
         rerank: FineTunedModel | None = None,
         rerank_top: int = 50,
+        explain: bool = False,
+        explainers: Sequence[Explainer] = (),
     ) -> Iterator[QueryResult]:
-        """`search` for any number of queries, in batches that share a pass over the vectors."""
+        """`search` for any number of queries, in batches that share a pass over the vectors. `explainers` explain what
+        models compute, besides what `explain` does."""
         check_choice("method", method, get_args(Method))
         if top < 1:
             raise InputError(f"top is {top}; expected a number of texts, at least 1")
@@ -270,7 +280,10 @@ class Index:
                 rankings = self._rank(batch, wanted, method, approximate)
             except IndexError:  # a file names rows that do not exist
                 raise RegardError(f"{self.name} is damaged; restore it from a copy, or build the index again") from None
-            yield from (self._result(*pair, top, reranker) for pair in zip(batch, rankings, strict=True))
+            for query, ranking in zip(batch, rankings, strict=True):
+                positions, scores = self._best(query, ranking, top, reranker)
+                reasons = self._explain(query, positions, method, wanted, approximate) if explain else None
+                yield self._result(query, positions, scores, reasons, explainers)
 
     def _check_approximate(self) -> None:
         from regard.inference.search.approximate import MIN_ROWS
@@ -320,13 +333,49 @@ class Index:
             return parts[0]
         return [Ranking.merge(of_query, top) for of_query in zip(*parts, strict=True)]
 
-    def _result(self, query: str, ranking: Ranking, top: int, reranker: Reranker | None) -> QueryResult:
-        found = [self.document(int(position)) for position in ranking.positions]
-        scores = ranking.scores.tolist()
-        if reranker is not None:
-            relevance = drain(reranker.steps(query, [one.text for one in found]))
-            order = sorted(range(len(found)), key=lambda position: -relevance[position].logit)
-            found, scores = [found[position] for position in order], [relevance[position].score for position in order]
+    def _best(
+        self, query: str, ranking: Ranking, top: int, reranker: Reranker | None
+    ) -> tuple[Positions, Sequence[float]]:
+        """The positions of the best texts of a ranking, by the reranker if there is one, and their scores."""
+        if reranker is None:
+            return ranking.positions[:top], ranking.scores[:top].tolist()
+        texts = [self.document(int(position)).text for position in ranking.positions]
+        relevance = drain(reranker.steps(query, texts))
+        order = sorted(range(len(texts)), key=lambda position: -relevance[position].logit)[:top]
+        return ranking.positions[order], [relevance[position].score for position in order]
+
+    def _explain(
+        self, query: str, positions: Positions, method: Method, depth: int, approximate: bool
+    ) -> list[list[Explanation]]:
+        """For each row what adds up to its score, as far as no model computes it."""
+        reasons: list[list[Explanation]] = []
+        sparse = method == "splade" or (method == "hybrid" and self.manifest.sparse is not None)
+        if method == "hybrid":
+            methods: list[Method] = ["dense", "bm25"]
+            methods += ["splade"] if sparse else []
+            depth = max(FUSED, depth)
+            rankings = [(one, self._rank([query], depth, one, approximate)[0]) for one in methods]
+            reasons.append(explain_fusion(rankings, positions))
+        if method in ("bm25", "hybrid"):
+            reasons.append(explain_bm25(query, [one.postings for one in self.segments], positions))
+        if sparse:
+            assert self._sparse is not None
+            parts = [one.sparse_postings for one in self.segments]
+            reasons.append(explain_sparse(self.sparse_rows([query])[0], parts, positions, self._sparse.columns))
+        return [[of_method[number] for of_method in reasons] for number in range(len(positions))]
+
+    def _result(
+        self,
+        query: str,
+        positions: Positions,
+        scores: Sequence[float],
+        reasons: list[list[Explanation]] | None,
+        explainers: Sequence[Explainer],
+    ) -> QueryResult:
+        found = [self.document(int(position)) for position in positions]
+        for explainer in explainers if reasons else ():
+            for of_row, one in zip(reasons or (), explainer(query, [one.text for one in found]), strict=True):
+                of_row.append(one)
         words = set(words_of(query))
         hits = [
             Hit(
@@ -337,8 +386,9 @@ class Index:
                 text=one.text,
                 columns=one.columns,
                 matches=find_words(one.text, words),
+                explanation=None if reasons is None else reasons[rank - 1],
             )
-            for rank, (one, score) in enumerate(zip(found[:top], scores, strict=False), 1)
+            for rank, (one, score) in enumerate(zip(found, scores, strict=True), 1)
         ]
         return QueryResult(query=query, hits=hits)
 
@@ -378,6 +428,12 @@ class Index:
             self.load_model()
         assert self._loaded is not None
         return self._loaded
+
+    def engine(self) -> EmbeddingEngine:
+        """The engine of queries."""
+        self.loaded_model()
+        assert self._engine is not None
+        return self._engine
 
     def duplicates(self, threshold: float = 0.9) -> DuplicatesResult:
         """Groups of near-duplicates: texts with a cosine similarity of `threshold` or more."""

@@ -166,7 +166,7 @@ class ModelRecord:
         return {
             "layers": self.layers,
             "pooling": None if self.modules else self.pooling,
-            "normalize": self.normalize,
+            "normalize": self.normalize or None,  # False would leave out a Normalize before truncate_dim
             "max_length": self.max_length,
             "long": self.long,
             "prompt": self.query_prompt if query else self.prompt,

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from regard.escaping import escape_controls
+from regard.inference.search.explain import Explanation
 from regard.render.result import Result, Table
 from regard.wording import count_of
 
@@ -19,6 +20,8 @@ class Hit(BaseModel):
 
     `score` is the cosine similarity (dense), the BM25 score, the product of the sparse vectors (splade), the sum of
     reciprocal ranks (hybrid), or what the reranker predicts.
+    `explanation`, if it was asked for, says what adds up to it: of the method, of the methods that hybrid search
+    combines, and of the reranker.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -30,6 +33,7 @@ class Hit(BaseModel):
     text: str
     columns: dict[str, Any]
     matches: list[tuple[int, int]]
+    explanation: list[Explanation] | None = None
 
 
 class QueryResult(BaseModel):
@@ -39,10 +43,11 @@ class QueryResult(BaseModel):
     hits: list[Hit]
 
     def to_text(self) -> str:
-        lines = [
-            f"{hit.score:8.4f}  {escape_controls(str(hit.id)):>6}  {one_line(hit.text)}{kept_columns(hit.columns)}"
-            for hit in self.hits
-        ]
+        lines = []
+        for hit in self.hits:
+            text = f"{one_line(hit.text)}{kept_columns(hit.columns)}"
+            lines.append(f"{hit.score:8.4f}  {escape_controls(str(hit.id)):>6}  {text}")
+            lines += [f"{'':18}{one.to_text()}" for one in hit.explanation or ()]
         return "\n".join([one_line(self.query), *(lines or ["  nothing found"])])
 
 

@@ -58,6 +58,7 @@ class FusedLayer:
         self.parallel = isinstance(block, ParallelBlock)
         if isinstance(block, ParallelBlock):
             self.attention_norm = norm_function(block.norm)
+            self.parallel_norm = None if block.ffn_norm is None else norm_function(block.ffn_norm)
             return
         residual, ffn_residual = block.attention_residual, block.ffn_residual
         self.first = residual.first
@@ -75,7 +76,8 @@ class FusedLayer:
         if self.parallel:
             normed = self.attention_norm(x)
             attended = self.output(select(attend(self.project(normed))))
-            return select(x) + attended + self._feed(select(normed))
+            x = select(x)
+            return x + attended + self._feed(select(normed) if self.parallel_norm is None else self.parallel_norm(x))
         if self.first:
             mixed = attend(self.project(self.attention_norm(x)))
             x = self.after_attention(self.output(select(mixed))).add_(select(x))  # in place: new memory costs more

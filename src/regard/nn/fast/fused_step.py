@@ -18,7 +18,16 @@ from torch import Tensor, nn
 
 from regard.nn import recording
 from regard.nn.attention import Attention, FusedProjection, SeparateProjections
-from regard.nn.block import Block, FeedForward, OffsetRMSNorm, ParallelBlock, Residual, TransformerLayer
+from regard.nn.block import (
+    Block,
+    FeedForward,
+    JoinedRMSNorm,
+    OffsetRMSNorm,
+    ParallelBlock,
+    Residual,
+    Scale,
+    TransformerLayer,
+)
 from regard.nn.cache import DecoderState, KVCache, LayerCache
 from regard.nn.embedding import RelativePositionBias
 from regard.nn.fast.fused_layer import Function, FusedLayer, MakeProduct, norm_function
@@ -45,7 +54,17 @@ _SUPPORTED = {
         Rotary,
         Dropout,
     ),
-    *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.RMSNorm, OffsetRMSNorm, nn.Embedding, nn.Identity),
+    *(
+        nn.ModuleList,
+        nn.Linear,
+        nn.LayerNorm,
+        nn.RMSNorm,
+        OffsetRMSNorm,
+        JoinedRMSNorm,
+        Scale,
+        nn.Embedding,
+        nn.Identity,
+    ),
 }
 
 

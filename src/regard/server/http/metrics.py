@@ -21,6 +21,7 @@ CREATED = re.compile(rb"^(?:# \w+ )?(?:te|regard)_\w+_created\b.*\n", re.MULTILI
 OPERATIONS = {
     "/embed": "embed",
     "/embed_all": "embed",
+    "/embed_sparse": "embed",
     "/similarity": "embed",
     "/v1/embeddings": "embed",
     "/predict": "predict",

@@ -26,6 +26,7 @@ Lane = Literal["serving", "verbs"]
 # What an operation needs, for the error about a model that lacks it.
 NEEDS = {
     "embed": "embed texts",
+    "embed_sparse": "embed texts as sparse vectors: that needs a folder of sentence-transformers' SparseEncoder",
     "rerank": "rerank: that needs a model that reads query and text together, a published reranker or one of `regard "
     "train pair` with two classes or `regard train regress`; a model of sentence vectors answers /similarity",
     "predict": "predict labels: that needs a model trained by `regard train classify` or `regard train pair`",
@@ -37,6 +38,7 @@ NEEDS = {
 # Capabilities without which a model that was not started yet is not started to see whether it has the operation.
 LIKELY: dict[str, set[str]] = {
     "embed": {"text-encoder", "causal-lm", "sentence-embedding"},
+    "embed_sparse": {"sentence-embedding", "masked-lm"},
     "rerank": {"fine-tuned"},
     "predict": {"fine-tuned"},
     "generate": {"text-generation"},

@@ -14,6 +14,7 @@ from regard.device import choose_device
 from regard.errors import InputError
 from regard.inference.embedding.engine import describe_missing_head
 from regard.inference.embedding.sentence_transformers import read_sentence_settings
+from regard.inference.embedding.sparse import is_sparse_encoder, read_sparse_settings
 from regard.inference.generation.decoder import reuse_packed_weights
 from regard.inference.generation.text_generator import REPLACEMENT
 from regard.inference.load_model import load_model
@@ -23,7 +24,13 @@ from regard.server.errors import invalid
 from regard.server.models import client_verbs as verbs
 from regard.server.models.completion_job import ChatJob, CompletionJob
 from regard.server.models.messages import Reply
-from regard.server.models.services import BatchService, EmbeddingService, TaskService, TokenVectorService
+from regard.server.models.services import (
+    BatchService,
+    EmbeddingService,
+    SparseService,
+    TaskService,
+    TokenVectorService,
+)
 from regard.server.models.verb_job import SMALL_MODEL, ProcessModels, VerbJob
 from regard.server.models.worker import Job, ModelWorker
 from regard.text import Tokenizer
@@ -45,9 +52,11 @@ class ServedModel:
         loaded = load(path, device=choose_device(setup["device"]))
         self.loaded = loaded = replace(loaded, name=self.name)  # results and errors name the model: clients see no path
         loaded.model.eval()
+        is_sparse = loaded.folder is not None and is_sparse_encoder(loaded.folder)
         if loaded.folder is not None and not local and loaded.fine_tuned is None:  # what is not followed is an error
-            read_sentence_settings(loaded.folder)
+            read_sparse_settings(loaded.folder) if is_sparse else read_sentence_settings(loaded.folder)
         self.embedding: EmbeddingService | None = None
+        self.sparse: SparseService | None = None
         self.task: TaskService | None = None
         self.jobs: dict[str, Job] = {}
         if setup["lane"] == "verbs":
@@ -58,6 +67,9 @@ class ServedModel:
         precision, max_tokens = setup["precision"], setup["max_batch_tokens"]
         with suppress(InputError):  # an image model or a translator, which have other operations
             self.embedding = EmbeddingService(loaded, precision=precision, max_tokens=max_tokens)
+        if is_sparse:
+            self.sparse = SparseService(loaded, precision=precision, max_tokens=max_tokens)
+            self.sparse.warm_up()
         if loaded.fine_tuned is not None:
             with suppress(InputError):  # a task without labels or scores, which has verbs
                 self.task = TaskService(loaded.fine_tuned.with_precision(precision), max_tokens=max_tokens)
@@ -71,7 +83,11 @@ class ServedModel:
     @property
     def services(self) -> dict[str, BatchService]:
         """The operations whose requests are computed together."""
-        found: dict[str, BatchService | None] = {"embed": self.embedding, "task": self.task}
+        found: dict[str, BatchService | None] = {
+            "embed": self.embedding,
+            "embed_sparse": self.sparse,
+            "task": self.task,
+        }
         if self.embedding is not None:
             found["embed_all"] = TokenVectorService(self.embedding)
         return {name: service for name, service in found.items() if service is not None}
@@ -79,9 +95,11 @@ class ServedModel:
     def info(self) -> dict[str, Any]:
         """What the server needs to know of the model; `operations` are those that it answers."""
         summary = summarize_model(self.loaded)
-        engine, task = self.embedding and self.embedding.engine, self.task
+        service, task = self.embedding or self.sparse, self.task
+        engine = service and service.engine
         answered = {
-            "embed": engine is not None,
+            "embed": self.embedding is not None,
+            "embed_sparse": self.sparse is not None,
             "predict": task is not None and task.predicts,
             "rerank": task is not None and task.reranks,
             "generate": "generate" in self.jobs,
@@ -99,7 +117,7 @@ class ServedModel:
             "max_batch_tokens": max((one.max_tokens for one in self.services.values()), default=0),
             "dtype": str(parameter.dtype).removeprefix("torch."),
             "device": str(parameter.device),
-            "note": engine and describe_missing_head(self.loaded),
+            "note": self.embedding and describe_missing_head(self.loaded),
         }
 
     def worker(self, send: Callable[[list[Reply]], None]) -> ModelWorker:
@@ -134,8 +152,8 @@ class ServedModel:
     def _max_length(self) -> int | None:
         if self.task is not None:
             return int(self.task.fine_tuned.length)
-        if self.embedding is not None:
-            return self.embedding.engine.max_length
+        if (service := self.embedding or self.sparse) is not None:
+            return service.engine.max_length
         return getattr(getattr(self.loaded.model, "config", None), "max_position_embeddings", None)
 
     def _tokenize(self, arguments: Mapping[str, Any]) -> list[list[tuple[int, str, bool, int | None, int | None]]]:
@@ -143,9 +161,9 @@ class ServedModel:
         tokenizer: Tokenizer = self.loaded.tokenizer
         texts = arguments["inputs"]
         if (name := arguments.get("prompt_name")) is not None:
-            if self.embedding is None:
+            if (service := self.embedding or self.sparse) is None:
                 raise invalid("prompt_name: this model embeds no texts, so it has no prompts", param="prompt_name")
-            prompt = self.embedding.find_prompt(name)
+            prompt = service.find_prompt(name)
             texts = [prompt + text for text in texts]
         encodings = tokenizer.encode_batch(texts, add_special_tokens=arguments["add_special_tokens"])
         return [

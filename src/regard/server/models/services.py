@@ -20,6 +20,7 @@ from regard.checkpoints.reading import reading_count
 from regard.data.examples import TextExample
 from regard.errors import InputError, suggest
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
+from regard.inference.embedding.sparse import SparseEngine, SparseVectors
 from regard.inference.reranking import Reranker
 from regard.server.errors import invalid, too_long
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
@@ -68,12 +69,15 @@ class EmbeddingService:
     kind = "embed"
 
     def __init__(self, loaded: LoadedModel, *, precision: str | None = None, max_tokens: int = 0) -> None:
-        self.engine: EmbeddingEngine = load_engine(loaded, normalize=False, precision=precision)
+        self.engine: EmbeddingEngine = self._load(loaded, precision)
         self.engine.choose_precision(["The quick brown fox jumps over the lazy dog."])
         self.max_tokens = max_tokens or (1024 if self.engine.device.type == "cpu" else 1 << 14)
         self._reading = reading_count(None if loaded.translator is not None else loaded.folder)
         around = self.engine.tokenizer.encode("")
         self._special = [around.ids[:1], around.ids[1:]] if len(around.ids) == 2 else [around.ids, []]
+
+    def _load(self, loaded: LoadedModel, precision: str | None) -> EmbeddingEngine:
+        return load_engine(loaded, normalize=False, precision=precision)
 
     def warm_up(self) -> None:
         """Compute batches of several sizes, so that the first requests do not wait for compiled kernels."""
@@ -136,7 +140,7 @@ class EmbeddingService:
         parts = [(count, (skip, part)) for count, part in _split_tokens(tokens)]
         return PreparedRequest(parts, finish, total, warning)
 
-    def compute(self, contents: Sequence[tuple[int, TokenIds]]) -> list[NDArray[np.float32]]:
+    def compute(self, contents: Sequence[Any]) -> list[Any]:
         """The vectors of parts; those whose prompt takes no part in the pooling are pooled by its length."""
         results: dict[int, NDArray[np.float32]] = {}
         for skip in {skip for skip, _ in contents}:
@@ -169,6 +173,50 @@ class EmbeddingService:
         tokens = TokenIds.from_lists([[*before, *row[:room], *after] for row in rows])
         self._check_length(tokens, arguments["param"])
         return tokens
+
+
+class SparseService(EmbeddingService):
+    """Sparse vectors of texts (SPLADE).
+
+    Arguments are those of an `EmbeddingService` without `normalize` and `dimensions`. With the `prompt_name` query the
+    texts are queries, for which some models have fixed weights. The reply is, for each text, its columns and values.
+    """
+
+    kind = "embed_sparse"
+    engine: SparseEngine
+
+    def _load(self, loaded: LoadedModel, precision: str | None) -> EmbeddingEngine:
+        self.queries = SparseEngine(loaded, task="query", precision=precision)
+        return SparseEngine(loaded, precision=precision)
+
+    def warm_up(self) -> None:
+        self.engine.encode_ids(self.engine.tokenizer.encode_ids(["a text of a few words"]))
+
+    def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
+        texts = arguments["inputs"]
+        if arguments.get("prompt_name") == "query" and self.queries.static is not None:
+            if not isinstance(texts[0], str):
+                raise invalid("queries of this model are texts, not token ids", param=arguments["param"])
+            return PreparedRequest([(len(texts), texts)], _pairs, len(texts))
+        tokens, _, warning = self.tokenize(arguments)
+        return PreparedRequest(list(_split_tokens(tokens)), _pairs, int(tokens.lengths.sum()), warning)
+
+    def compute(self, contents: Sequence[Any]) -> list[Any]:
+        """The rows of each part: of token ids, or of queries with fixed weights."""
+        tokens = [one for one in contents if isinstance(one, TokenIds)]
+        vectors = self.engine.encode_ids(_join_tokens(tokens)) if tokens else None
+        results, start = [], 0
+        for one in contents:
+            if vectors is None or not isinstance(one, TokenIds):
+                results.append(self.queries.encode(list(one)))
+                continue
+            results.append(vectors.select(np.arange(start, start + len(one))))
+            start += len(one)
+        return results
+
+
+def _pairs(parts: Sequence[SparseVectors]) -> list[tuple[list[int], list[float]]]:
+    return [(indices.tolist(), values.tolist()) for part in parts for indices, values in part]
 
 
 class TokenVectorService:

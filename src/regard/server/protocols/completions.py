@@ -35,6 +35,14 @@ IGNORED = {
 NEUTRAL: dict[str, object] = {"frequency_penalty": 0, "presence_penalty": 0, "store": False}
 
 
+def refuse_unknown_fields(body: BaseModel) -> None:
+    """Raise RequestError for a field of a body that would change the answer of another server."""
+    for name, value in (body.model_extra or {}).items():
+        empty = value in (None, "", [], {}) or (name in NEUTRAL and value == NEUTRAL[name])
+        if not empty and name not in IGNORED:
+            raise invalid(f"{name[:80]} is not supported; leave it out", param=name[:80])
+
+
 class StreamOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
     include_usage: bool | None = False
@@ -57,10 +65,7 @@ class GenerationBody(BaseModel):
 
     def check(self) -> None:
         """RequestError for what the server does not do, by name."""
-        for name, value in (self.model_extra or {}).items():
-            empty = value in (None, "", [], {}) or (name in NEUTRAL and value == NEUTRAL[name])
-            if not empty and name not in IGNORED:
-                raise invalid(f"{name[:80]} is not supported; leave it out", param=name[:80])
+        refuse_unknown_fields(self)
         stops = self.stops
         if "" in stops or len(stops) > MAX_STOP:
             raise invalid(f"stop: expected up to {MAX_STOP} strings that are not empty", param="stop")

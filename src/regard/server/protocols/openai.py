@@ -16,9 +16,17 @@ from regard.server.errors import invalid
 from regard.server.http.endpoint import AdmissionControl, Endpoint, RequestContext, error_response, json_response
 from regard.server.models.registry import ModelRegistry
 from regard.server.protocols.chat import ChatAnswer, ChatBody, ChatForm
-from regard.server.protocols.completions import CompletionForm, CompletionsAnswer, CompletionsBody, Usage, generate
+from regard.server.protocols.completions import (
+    CompletionForm,
+    CompletionsAnswer,
+    CompletionsBody,
+    Usage,
+    generate,
+    refuse_unknown_fields,
+)
 from regard.server.protocols.texts_and_vectors import (
     INPUTS,
+    PromptName,
     as_rows,
     base64_rows,
     embed,
@@ -28,14 +36,14 @@ from regard.server.protocols.texts_and_vectors import (
 
 
 class EmbeddingsBody(BaseModel):
-    """As OpenAI defines it; `user` is accepted and ignored."""
+    """As OpenAI defines it, and `prompt_name`; `user` is accepted and ignored, other fields are refused."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
     model: str
     input: str | list[str] | list[int] | list[list[int]] = Field(description=INPUTS)
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(None, ge=1, description="Keep the first dimensions, scaled to length 1.")
-    user: str | None = None
+    prompt_name: PromptName = None
 
 
 class EmbeddingObject(BaseModel):
@@ -74,11 +82,13 @@ class OpenAIRoutes:
         ]
 
     async def embeddings(self, body: EmbeddingsBody, context: RequestContext) -> Response:
+        refuse_unknown_fields(body)
         hint = " (LangChain: OpenAIEmbeddings(check_embedding_ctx_length=False))"
         inputs = as_rows(body.input, context.limits, "input", hint)
         if "" in inputs:
             raise invalid("input: expected texts that are not empty", param="input")
-        vectors = await embed(self.models, context, inputs, body.model, param="input", dimensions=body.dimensions)
+        options: Any = {"dimensions": body.dimensions, "prompt_name": body.prompt_name}
+        vectors = await embed(self.models, context, inputs, body.model, param="input", **options)
         rows = await format_vectors(json_rows if body.encoding_format == "float" else base64_rows, vectors)
         items = ",".join(
             f'{{"object":"embedding","index":{index},"embedding":{row}}}' for index, row in enumerate(rows)

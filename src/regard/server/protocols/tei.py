@@ -20,6 +20,7 @@ from regard.server.http.endpoint import AdmissionControl, Endpoint, RequestConte
 from regard.server.models.registry import ModelRegistry
 from regard.server.protocols.texts_and_vectors import (
     INPUTS,
+    PromptName,
     as_rows,
     check_batch,
     embed,
@@ -39,11 +40,6 @@ class _Body(BaseModel):
 class _Truncation(_Body):
     truncate: bool | None = Field(None, description="Cut texts that are too long; else they are an error.")
     truncation_direction: Literal["Right", "right"] = Field("Right", description="Texts are cut at their end.")
-
-
-PromptName = Annotated[
-    str | None, Field(description="The prompt of the model's folder that is put before every text; default: its own.")
-]
 
 
 class EmbedAllBody(_Truncation):
@@ -113,6 +109,11 @@ class RankedText(BaseModel):
     text: str | None = None
 
 
+class SparseValue(BaseModel):
+    index: int
+    value: float
+
+
 class LabelScore(BaseModel):
     label: str
     score: float
@@ -136,6 +137,7 @@ class TeiRoutes:
         posts: dict[str, tuple[Any, Any, Any, str]] = {
             "/embed": (EmbedBody, self.embed, list[list[float]], "Vectors of texts."),
             "/embed_all": (EmbedAllBody, self.embed_all, list[list[list[float]]], "Vectors of the tokens of texts."),
+            "/embed_sparse": (EmbedAllBody, self.embed_sparse, list[list[SparseValue]], "Sparse vectors of texts."),
             "/similarity": (SimilarityBody, self.similarity, list[float], "Cosines of a text with others."),
             "/rerank": (RerankBody, self.rerank, list[RankedText], "Scores of texts for a query, best first."),
             "/predict": (
@@ -168,6 +170,21 @@ class TeiRoutes:
             for vectors in await embed_tokens(self.models, context, inputs, body.model, **options)
         ]
         return Response(f"[{','.join(texts)}]", media_type="application/json")
+
+    async def embed_sparse(self, body: EmbedAllBody, context: RequestContext) -> Response:
+        inputs = as_rows(body.inputs, context.limits, "inputs")
+        arguments = {
+            "inputs": inputs,
+            "truncate": self._truncate(body),
+            "prompt_name": body.prompt_name,
+            "param": "inputs",
+        }
+        found = await context.ask(await self.models.choose("embed_sparse", body.model), "embed_sparse", arguments)
+        rows = [
+            [{"index": index, "value": float(f"{value:.9g}")} for index, value in zip(*row, strict=True)]
+            for row in found
+        ]
+        return json_response(rows)
 
     async def similarity(self, body: SimilarityBody, context: RequestContext) -> Response:
         inputs = [body.inputs.source_sentence, *body.inputs.sentences]

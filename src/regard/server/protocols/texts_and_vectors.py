@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from regard.errors import RegardError
 from regard.server.errors import invalid
@@ -19,6 +20,9 @@ from regard.server.http.endpoint import Limits, RequestContext
 from regard.server.models.registry import ModelRegistry
 
 MANY = 32  # vectors that are formatted in a thread: it takes longer than other requests should wait
+PromptName = Annotated[
+    str | None, Field(description="The prompt of the model's folder that is put before every text; default: its own.")
+]
 INPUTS = "A text or texts; token ids if the server was started with --accept-token-ids."
 
 

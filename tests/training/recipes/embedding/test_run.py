@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 import regard
 from regard.errors import InputError
 from regard.events import drain
+from regard.inference.embedding.engine import load_engine
 from regard.training.recipes.embedding import objective as trainer
 from regard.training.recipes.embedding.config import EmbeddingConfig
 from regard.training.recipes.embedding.data import TextRows, tokenize
@@ -72,6 +74,44 @@ def test_sentence_transformers_computes_the_same_vectors(normalize: str, run: Tr
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1) == (normalize == "true")
     module = peer[0].auto_model
     assert type(module).__name__ == "BertModel" and module.pooler is not None
+
+
+def test_the_pooling_and_the_prompts_of_the_start_model_are_kept(
+    run: Train, tiny_bert_folder: Path, tmp_path: Path
+) -> None:
+    start = shutil.copytree(tiny_bert_folder, tmp_path / "start")
+    pooling, settings = start / "1_Pooling" / "config.json", start / "config_sentence_transformers.json"
+    pooling.parent.mkdir()
+    pooling.write_text(json.dumps({"pooling_mode": "cls"}))
+    settings.write_text(json.dumps({"prompts": {"query": "they "}}))
+    report = run(tmp_path / "run", PAIRS, "training.num_epochs=1", dev=PAIRS, model=start)
+    engine = load_engine(tmp_path / "run", device="cpu")
+    assert engine.pooling == "cls" and engine.settings.prompts == {"query": "they "}
+    found = retrieval_scores(engine.embed, ANCHORS, POSITIVES)
+    assert found == pytest.approx(report.outcome.scores)
+    before = retrieval_scores(regard.Embedder(start, normalize=True).transform, ANCHORS, POSITIVES)
+    assert report.start == pytest.approx(before)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "settings", "named"),
+    [
+        ("lasttoken", {}, "the pooling lasttoken"),
+        ("mean", {"prompts": {"query": "they "}, "default_prompt_name": "query"}, "the prompt 'they '"),
+        ("mean", {"truncate_dim": 8}, "truncate_dim"),
+    ],
+)
+@pytest.mark.parametrize("role", ["model", "teacher"])
+def test_what_training_would_not_keep_is_refused(
+    role: str, pooling: str, settings: object, named: str, run: Train, tiny_bert_folder: Path, tmp_path: Path
+) -> None:
+    start = shutil.copytree(tiny_bert_folder, tmp_path / "start")
+    (start / "1_Pooling").mkdir()
+    (start / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": pooling}))
+    (start / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=f"has {named}.*cannot train with"):
+        run(tmp_path / "run", PAIRS if role == "model" else TEXTS, **{role: start})
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_teacher_is_imitated(run: Train, tmp_path: Path) -> None:

@@ -65,9 +65,18 @@ class EmbeddingObjective(nn.Module):
     truncated, so there the smaller sizes learn the similarities of the batch only.
     """
 
-    def __init__(self, model: nn.Module, settings: EmbeddingObjectiveSection, *, columns: int, max_length: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        settings: EmbeddingObjectiveSection,
+        *,
+        columns: int,
+        max_length: int,
+        pooling: str = "mean",
+    ) -> None:
         super().__init__()
         self.model, self.settings, self.columns, self.max_length = model, settings, columns, max_length
+        self.pooling = pooling
 
     def forward(
         self,
@@ -82,7 +91,7 @@ class EmbeddingObjective(nn.Module):
     ) -> dict[str, Tensor]:
         hidden = run_packed(self.model, ids, starts, positions, max_length=self.max_length)
         with torch.autocast(ids.device.type, enabled=False):  # similarities are divided by a small temperature
-            vectors = pool_scattered(hidden, owner, lengths)
+            vectors = pool_scattered(hidden, owner, lengths, self.pooling)
             if targets is not None:
                 return self._distillation(vectors, targets.float())
             columns = vectors.chunk(self.columns)

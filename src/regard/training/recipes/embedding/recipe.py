@@ -25,9 +25,9 @@ from regard.errors import InputError
 from regard.events import Note
 from regard.files.disk import replace_file
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
-from regard.inference.embedding.sentence_transformers import sentence_files
+from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings, sentence_files
 from regard.known import DEFAULT_EMBEDDING_MODEL, DEFAULT_MODEL
-from regard.models.family import build, can, family_name, get_family
+from regard.models.family import build, can, family_name, family_of
 from regard.nn.masks import MAX_SEQUENCES
 from regard.render.result import Table
 from regard.tasks.metrics import value_scores
@@ -133,6 +133,8 @@ class EmbeddingRecipe(Recipe, TrainingRun):
         self.data = {"train": train, **({"dev": dev} if dev is not None else {})}
         models = {"model": self.model, **({"teacher": self.teacher} if self.teacher else {})}
         self.folders = {name: loading.find_folder(each) for name, each in models.items()}
+        self.stated = {name: _trainable_settings(folder) for name, folder in self.folders.items()}
+        self.pooling = self.stated["model"].pooling or "mean"
         self.config, self.training, self.run = config, config.training, config.run
         self.evaluates = dev is not None
         self.main_score = "recall@1" if dev is None or dev.scores is None else "spearman"
@@ -197,7 +199,13 @@ class EmbeddingRecipe(Recipe, TrainingRun):
             start=start,
         )
         size, normalize = self.student.config.hidden_size, self.config.model.normalize
-        stated = sentence_files(hidden_size=size, max_length=self.max_length, normalize=normalize)
+        stated = sentence_files(
+            hidden_size=size,
+            max_length=self.max_length,
+            normalize=normalize,
+            pooling=self.pooling,
+            settings=SentenceSettings(prompts=self.stated["model"].prompts),
+        )
         files = {**self.tokenizer.files(), **stated, REPORT: report.file()}
         loading.write_model(trainer.model.eval(), session.output, files=files)
         yield Finished(scores=outcome.scores, steps=outcome.steps, tokens=outcome.tokens, seconds=outcome.seconds)
@@ -236,7 +244,8 @@ class EmbeddingRecipe(Recipe, TrainingRun):
         self.capacity = self._largest_batch() if self.compiles(device) else 0
         self.pins_memory = device.type == "cuda"
         columns = len(self.dataset.columns)
-        return EmbeddingObjective(model, self.config.objective, columns=columns, max_length=self.max_length)
+        options: dict[str, Any] = {"columns": columns, "max_length": self.max_length, "pooling": self.pooling}
+        return EmbeddingObjective(model, self.config.objective, **options)
 
     def batches(self, step: int, position: Any, share: Share) -> Iterator[StepBatch]:
         assert self.steps_per_epoch is not None
@@ -260,7 +269,8 @@ class EmbeddingRecipe(Recipe, TrainingRun):
         reciprocal rank."""
         training, dev = model.training, self.data["dev"]
         try:
-            engine = EmbeddingEngine(model, self.tokenizer, normalize=True, max_length=self.max_length, device=device)
+            options: dict[str, Any] = {"pooling": self.pooling, "normalize": True, "max_length": self.max_length}
+            engine = EmbeddingEngine(model, self.tokenizer, device=device, **options)
             if dev.scores is None:
                 return retrieval_scores(engine.embed, dev.columns[0], dev.columns[1])
             first, second = (engine.embed(column) for column in dev.columns)
@@ -318,13 +328,31 @@ def train_embedder(
     return run(recipe, output, **options)
 
 
+def _trainable_settings(folder: Path) -> SentenceSettings:
+    """What the files of a start model or a teacher state; InputError for what training would not keep."""
+    settings = read_sentence_settings(folder)
+    found = [f"the module {type(module).__name__}" for module in settings.modules]
+    if settings.pooling not in (None, "cls", "mean", "max"):
+        found.append(f"the pooling {settings.pooling}")
+    if settings.find_prompt():
+        found.append(f"the prompt {settings.find_prompt()!r} before every text")
+    found += [name for name in ("truncate_dim", "do_lower_case") if getattr(settings, name)]
+    if found:
+        raise InputError(
+            f"{folder} has {', '.join(found)}, which `regard train embed` cannot train with; expected an embedding "
+            "model of a Transformer and a pooling (cls, mean or max)"
+        )
+    return settings
+
+
 def start_model(folder: Path, config: EmbeddingConfig) -> tuple[Any, Tokenizer]:
     """The encoder of a pretrained model, with as many layers as the settings say, and its tokenizer."""
     found: Any
     found, tokenizer = loading.load(folder)
-    family = get_family(family_name(found))
-    if not (can(found, "text-encoder") and can(found, "fine-tuning")) or can(found, "recurrent"):
-        raise InputError(f"{folder}: this {family.name} model cannot become an embedding model; use a BERT or the like")
+    family = family_of(found)
+    if family is None or not (can(found, "text-encoder") and can(found, "fine-tuning")) or can(found, "recurrent"):
+        name = family_name(found)
+        raise InputError(f"{folder}: this {name} model cannot become an embedding model; use a BERT or the like")
     layers = config.model.num_hidden_layers or found.config.num_hidden_layers
     if layers > found.config.num_hidden_layers:
         raise InputError(

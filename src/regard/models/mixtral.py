@@ -1,0 +1,33 @@
+"""Mixtral: a Mistral whose feed-forward networks are mixtures of experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from regard.models import mistral
+from regard.models.family import Checkpoint
+from regard.nn.block import LayerConfig
+from regard.nn.experts import ExpertsConfig
+
+
+@dataclass(frozen=True)
+class MixtralConfig(ExpertsConfig, mistral.MistralConfig):
+    """Mixtral 8x7B by default."""
+
+    family: str = "mixtral"
+    vocab_size: int = 32000
+
+    def new_ffn(self, layer: LayerConfig, number: int) -> nn.Module | None:
+        return self.new_experts(layer, number)
+
+
+FAMILY = replace(
+    mistral.FAMILY,
+    name="mixtral",
+    title="a Mixtral",
+    description="Mistral with mixtures of experts",
+    config_class=MixtralConfig,
+    checkpoints=(Checkpoint("mistralai/Mixtral-8x7B-Instruct-v0.1", 46_702_792_704, {}, ("output",)),),
+)
