@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--name", default="rerank", help="name of the result")
     options = parser.parse_args(arguments)
     if options.isa:
-        restart_with(ISA[options.isa], arguments)
+        restart_with(ISA[options.isa], arguments, module="benchmarks.rerank")
     with tempfile.TemporaryDirectory() as folder:
         write_model(folder)
         results = measure(folder, read_texts(options.data, "squad", PASSAGES), rounds=options.rounds)
