@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save
 
 from regard.checkpoints.files import read_tensors
-from regard.checkpoints.hub import fetch
+from regard.checkpoints.hub import fetch, remote_weights
 from regard.errors import InputError, RegardError
 
 if TYPE_CHECKING:
@@ -446,3 +446,26 @@ def test_the_environment_and_the_command_in_the_message(model: FakeHub, tmp_path
     )
     assert hit.returncode == 0, hit.stderr
     assert model.log == []
+
+
+def test_outlines_of_every_type(model: FakeHub) -> None:
+    """What the header says is what the file has."""
+    types = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+    types += (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+    tensors = {str(one): torch.zeros(2, number + 1).to(one) for number, one in enumerate(types)}
+    model.models["user/tiny"]["model.safetensors"] = save(tensors)
+    folder = fetch("user/tiny", weights=False)
+    remote = remote_weights(folder)
+    assert remote is not None and remote.outlines is not None
+    found = remote.outlines[folder]
+    assert {name: (one.dtype, one.shape) for name, one in found.items()} == {
+        name: (one.dtype, one.shape) for name, one in tensors.items()
+    }
+    assert fetch("user/tiny") == folder and remote_weights(folder) is None
+
+
+def test_looking_at_a_model_keeps_the_complete_copy(model: FakeHub) -> None:
+    folder = fetch("user/tiny")
+    model.models["user/tiny"]["model.safetensors"] = save({"a": torch.ones(3)})
+    assert fetch("user/tiny", weights=False) != folder
+    assert fetch("user/tiny", offline=True) == folder

@@ -108,3 +108,17 @@ def test_modules_and_prompts_of_the_hub(fake_hub: FakeHub, tmp_path: Path) -> No
     assert described.prompts["query"] == "find: " and described.default_prompt_name == "query"
     assert regard.embed(["a film"], model="user/dense").vectors.shape == (1, 7)
     assert describe_model("user/dense").download == 0
+    names = fake_hub.models["user/dense"]
+    names["2_Dense/pytorch_model.bin"] = names.pop("2_Dense/model.safetensors")
+    described = describe_model("user/dense")
+    assert not described.checked_weights and described.refused == [] and described.prompts["query"] == "find: "
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"model_type": "bert", "hidden_size": 1e999}', '{"auto_map": {"AutoModel": "x.Y"}}']
+)
+def test_a_config_that_cannot_be_used(text: str, tmp_path: Path) -> None:
+    publish("bert", "SequenceClassification", tmp_path)
+    (tmp_path / "config.json").write_text(text)
+    (reason,) = describe_model(str(tmp_path)).refused
+    assert "config.json" in reason

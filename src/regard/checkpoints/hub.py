@@ -76,6 +76,11 @@ FIRST_FILES = (*SMALL_FILES, "1_Pooling/config.json")
 MODULE_FOLDER = re.compile(r"\w[\w.-]{0,99}(?:/\w[\w.-]{0,99}){0,3}", re.ASCII)
 MAX_MODULES = 50
 NAME = re.compile(r"(?:\w(?:[\w.-]{0,94}\w)?/)?\w(?:[\w.-]{0,94}\w)?", re.ASCII)
+DTYPES = {  # of safetensors, and torch's names for them
+    **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn"},
+    **{"F8_E5M2": "float8_e5m2", "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32"},
+    "I64": "int64",
+}
 TIMEOUT_SECONDS = 10.0
 FIRST_OWNERS = (
     *("google-bert/", "distilbert/", "FacebookAI/", "openai-community/", "google-t5/", "almanach/", "albert/"),
@@ -359,11 +364,9 @@ def _outline(name: str, dtype: str, shape: list[int]) -> Tensor:
     """A tensor without values, as the header of a safetensors file describes it."""
     import torch
 
-    known = {"F": "float", "I": "int", "U": "uint", "BF": "bfloat"}
-    kind = dtype.rstrip("0123456789")
-    found = getattr(torch, f"{known.get(kind, '')}{dtype.removeprefix(kind)}", None)
+    found = getattr(torch, DTYPES.get(dtype, ""), None)
     if found is None or any(size < 0 for size in shape):
-        raise InputError(f"{name} is stored as {dtype}; expected F32, F16, BF16 or I8")
+        raise InputError(f"{name} has the type {dtype} and the shape {shape}; expected one of {', '.join(DTYPES)}")
     return torch.empty(shape, dtype=found, device="meta")
 
 

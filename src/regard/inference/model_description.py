@@ -124,8 +124,9 @@ def describe_model(name: str) -> ModelDescription:
     source = folder if adapter is None else adapter.base
     remote = remote_weights(source)
     about: dict[str, Any] = {"name": name, "folder": str(folder), "license": _license(folder)}
-    if source.parent.name == "snapshots":
-        about["commit"] = (source if adapter is None else adapter.folder).name
+    origin = folder if adapter is None else adapter.folder
+    if origin.parent.name == "snapshots":
+        about["commit"] = origin.name
     if adapter is not None:
         about["base_model"] = read_json(adapter.folder / ADAPTER)["base_model_name_or_path"]
     if remote is None:
@@ -154,15 +155,15 @@ def describe_model(name: str) -> ModelDescription:
                 refused.append(str(error))
             with suppress(InputError):  # loading has reported it
                 about["dtypes"] = _dtypes(source)
-    if (folder / "config.json").is_file():
-        about["family"] = str(read_json(folder / "config.json").get("model_type"))[:60]
+    with suppress(InputError):
+        about["family"] = str(read_json(folder / "config.json").get("model_type") or "")[:60] or None
     if loaded is not None:
         about |= _describe_loaded(loaded)
         if loaded.tokenizer is None and not can(loaded.model, "image"):
             refused.append(f"texts: {folder} has no tokenizer; expected {EXPECTED}")
     if folder.is_dir():
         with outlines_only(outlines or {}), torch.device("meta"):
-            about |= _describe_sentence_files(folder, refused)
+            about |= _describe_sentence_files(folder, refused, whole=outlines is not None)
     capabilities = summary.capabilities or []
     about |= summary.model_dump(include={"description", "task", "num_parameters"})
     if loaded is not None or not refused:
@@ -223,8 +224,11 @@ def _describe_loaded(loaded: Any) -> dict[str, Any]:
     return {"family": family_name(loaded.model), "context_length": min(known, default=None), "labels": labels}
 
 
-def _describe_sentence_files(folder: Path, refused: list[str]) -> dict[str, Any]:
-    """What the files of sentence-transformers say; what they ask for in vain is added to `refused`."""
+def _describe_sentence_files(folder: Path, refused: list[str], *, whole: bool) -> dict[str, Any]:
+    """What the files of sentence-transformers say; what they ask for in vain is added to `refused`.
+
+    Unless `whole`, the weights of modules cannot be read, so the modules are not.
+    """
     from regard.inference.embedding.sentence_transformers import read_sentence_settings
     from regard.inference.embedding.sparse import is_sparse_encoder, read_sparse_settings
 
@@ -234,11 +238,12 @@ def _describe_sentence_files(folder: Path, refused: list[str]) -> dict[str, Any]
         if is_sparse_encoder(folder):
             sparse = read_sparse_settings(folder)
             return {"modules": ["SpladePooling"], "pooling": sparse.pooling}
-        settings = read_sentence_settings(folder)
+        settings = read_sentence_settings(folder, pooling=whole)
     except InputError as error:
         refused.append(f"{EMBED}{error}")
         return {}
-    return {
+    length = {"context_length": settings.max_length} if settings.max_length else {}
+    return length | {
         "modules": [type(module).__name__ for module in settings.modules],
         "pooling": settings.pooling,
         "normalize": settings.normalize,

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from torch import nn
-
 from regard.models import mistral
 from regard.models.family import Checkpoint
-from regard.nn.block import LayerConfig
 from regard.nn.experts import ExpertsConfig
 
 
@@ -18,9 +15,6 @@ class MixtralConfig(ExpertsConfig, mistral.MistralConfig):
 
     family: str = "mixtral"
     vocab_size: int = 32000
-
-    def new_ffn(self, layer: LayerConfig, number: int) -> nn.Module | None:
-        return self.new_experts(layer, number)
 
 
 FAMILY = replace(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from torch import nn
-
 from regard.models import qwen2
 from regard.models.family import Checkpoint
-from regard.nn.block import LayerConfig
 from regard.nn.experts import ExpertsConfig
 
 
@@ -28,9 +25,6 @@ class Qwen2MoeConfig(ExpertsConfig, qwen2.Qwen2Config):
     norm_topk_prob: bool = False
     moe_intermediate_size: int | None = 1408
     shared_expert_intermediate_size: int | None = 5632
-
-    def new_ffn(self, layer: LayerConfig, number: int) -> nn.Module | None:
-        return self.new_experts(layer, number)
 
 
 FAMILY = replace(

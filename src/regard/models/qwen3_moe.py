@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from torch import nn
-
 from regard.models import qwen3
 from regard.models.family import Checkpoint
-from regard.nn.block import LayerConfig
 from regard.nn.experts import ExpertsConfig
 
 
@@ -25,9 +22,6 @@ class Qwen3MoeConfig(ExpertsConfig, qwen3.Qwen3Config):
     num_experts_per_tok: int = 8
     norm_topk_prob: bool = False
     moe_intermediate_size: int | None = 768
-
-    def new_ffn(self, layer: LayerConfig, number: int) -> nn.Module | None:
-        return self.new_experts(layer, number)
 
 
 FAMILY = replace(

@@ -79,7 +79,7 @@ class ExpertsConfig:
     decoder_sparse_step: int = 1
     mlp_only_layers: tuple[int, ...] = ()
 
-    def new_experts(self, layer: LayerConfig, number: int) -> Experts | None:
+    def new_ffn(self, layer: LayerConfig, number: int) -> Experts | None:
         """Return the experts of a layer, counted from 0; None if it has none."""
         if number in self.mlp_only_layers or (number + 1) % self.decoder_sparse_step:
             return None

@@ -40,10 +40,10 @@ CANCEL_SECONDS = 5.0  # that a computation may take to notice that its request h
 STUDIO_SECONDS = 2.0  # that requests to a studio may take when it ends
 MAX_CLASS_CONNECTIONS = 1024  # a browser opens up to six
 ENDPOINTS = (
-    "POST /v1/embeddings /v1/completions /v1/chat/completions  GET /v1/models  as OpenAI's API",
-    "POST /embed /embed_all /embed_sparse /rerank /predict /similarity /tokenize /decode as Text Embeddings Inference",
-    "POST /v1/rerank                                                            as Jina's and Cohere's APIs",
-    "POST /v1/VERB                                                              every verb of Regard",
+    "POST /v1/embeddings /v1/completions /v1/chat/completions  GET /v1/models             as OpenAI's API",
+    "POST /embed /embed_all /embed_sparse /rerank /predict /similarity /tokenize /decode  as Text Embeddings Inference",
+    "POST /v1/rerank                                                                      as Jina's and Cohere's APIs",
+    "POST /v1/VERB                                                                        every verb of Regard",
     "GET  /health /info /metrics /openapi.json",
 )
 

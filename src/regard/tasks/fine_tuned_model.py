@@ -478,14 +478,14 @@ def _classes(labels: Sequence[str]) -> dict[str, object]:
 def _transformers_names(model: EncoderWithHead, task: Task[Any]) -> tuple[str, dict[str, str]]:
     """The class of transformers for a family and a task, and our names of the head's layers -> theirs.
 
-    A family that transformers does not have has no class, and similar names. A `VectorHead` has no class either, and a
-    name that transformers does not mistake for a layer of its own.
+    A family that transformers does not have, or for which it has no such classes, has no class, and similar names. A
+    `VectorHead` has no class either, and a name that transformers does not mistake for a layer of its own.
     """
     family_format = format_of(model.encoder.config.family)
     if model.vectors is not None:
         return "", {"output": "vector_head", "mix": "mix"}
-    if family_format is None:
-        return "", {"output": "classifier", "mix": "mix"}
+    if family_format is None or not family_format.task_heads:
+        return "", {"pool.0": "classifier.dense", "output": "classifier", "mix": "mix"}
     head, known = task.transformers_head, family_format.task_heads
     if not task.pooled:
         return f"{family_format.class_prefix}For{head}", dict(known.get(head, {"output": task.output_layer}))

@@ -102,6 +102,8 @@ def test_settings_that_are_not_supported_are_refused_by_name(
     folder = folder_with(tmp_path, pooling={"pooling_mode": "mean"}, sentences=sentences)
     with pytest.raises(InputError, match=rf"sentence_transformers.json: .*{named}"):
         read_sentence_settings(folder)
+    if not named.startswith(("prompts", "default", "model_type")):  # a prompt is put before texts with every pooling
+        assert read_sentence_settings(folder, pooling=False) == SentenceSettings()
 
 
 @pytest.mark.parametrize(
@@ -139,3 +141,43 @@ def test_the_prompts_of_a_search(prompts: dict[str, str], query: str, document: 
         settings.find_prompt(prompt_name="quer")
     with pytest.raises(InputError, match="expected one of them"):
         settings.find_prompt("q: ", "query")
+
+
+@pytest.mark.parametrize(
+    ("texts", "named"),
+    [
+        ({"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask'"),
+        ({"modality_config": {"message": {"method": "forward"}}}, "modality_config is .*chat template"),
+        ({"query_length": 32}, "query_length is 32"),
+        ({"model_args": {"torch_dtype": "float16", "is_causal": False}}, "is_causal is False"),
+        ({"tokenizer_args": {"add_eos_token": True}}, "add_eos_token is True"),
+    ],
+)
+def test_how_texts_are_read_is_refused_by_name(texts: object, named: str, tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, length=texts)
+    with pytest.raises(InputError, match=rf"sentence_bert_config.json: .*{named}.*choose a pooling"):
+        read_sentence_settings(folder)
+    assert read_sentence_settings(folder, pooling=False) == SentenceSettings()
+
+
+@pytest.mark.parametrize(
+    ("types", "named"),
+    [
+        (["Transformer", "WeightedLayerPooling", "Pooling"], "WeightedLayerPooling"),
+        (["Transformer", "Dense", "Pooling"], "Dense"),  # on the vectors of tokens
+        (["Transformer", "Pooling", "CNN"], "CNN"),
+        (["CLIPModel"], "CLIPModel"),
+    ],
+)
+def test_modules_that_are_not_known_are_refused_by_name(types: list[str], named: str, tmp_path: Path) -> None:
+    modules = [
+        {"path": f"{i}_{kind}" * (i > 0), "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(types)
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(InputError, match=rf"modules.json: unsupported modules: {named}(, Pooling)?;"):
+        read_sentence_settings(tmp_path)
+    modules[0]["type"] = "custom_st.Transformer"
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(InputError, match=r"unsupported modules: custom_st\.Transformer"):
+        read_sentence_settings(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import regard
+from benchmarks.clients import examples
 from benchmarks.serve_process import ServerProcess, start_server
 from tests.server.serve.conftest import CHAT, EMBED, GPT, KEY
 
@@ -245,6 +246,26 @@ def test_a_prompt_is_scored_as_by_the_library(client: Any, model_folders: dict[s
     for line, choice in zip(lines, answer.choices, strict=True):
         assert sum(choice.logprobs.token_logprobs) == pytest.approx(line["log_probability"], abs=1e-4)
     assert answer.usage.completion_tokens == 0
+
+
+def test_multiple_choice_as_evaluation_programs_score_it_is_the_benchmark(
+    client: Any, model_folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """lm-evaluation-harness reads the log-probabilities behind the context; `benchmarks.clients` runs the program."""
+    questions = examples()[:12]
+    path = tmp_path / "endings.jsonl"
+    path.write_text("".join(json.dumps(question) + "\n" for question in questions))
+    expected = regard.benchmark("hellaswag", data=path, model=str(model_folders[CHAT]))
+    right = 0
+    for question in questions:
+        texts = [f"{question['ctx']} {ending}" for ending in question["endings"]]
+        sums = []
+        for choice in score(client, texts, model=CHAT, logprobs=1, max_tokens=1).choices:
+            lists = choice.logprobs
+            pairs = zip(lists.text_offset[:-1], lists.token_logprobs[:-1], strict=True)
+            sums.append(sum(value for offset, value in pairs if offset >= len(question["ctx"])))
+        right += max(range(4), key=sums.__getitem__) == question["label"]
+    assert 100 * right / len(questions) == pytest.approx(expected.accuracy) and 0 < right < len(questions)
 
 
 def test_echo_with_a_completion(client: Any) -> None:

@@ -8,9 +8,7 @@ from typing import Any
 
 from regard.checkpoints.formats import llama, mixtral, smollm3
 
-EXPERTS = (
-    *("num_experts_per_tok", "norm_topk_prob", "moe_intermediate_size", "decoder_sparse_step", "mlp_only_layers"),
-)
+EXPERTS = ("num_experts_per_tok", "norm_topk_prob", "moe_intermediate_size", "decoder_sparse_step", "mlp_only_layers")
 LAYER = {
     **llama.LAYER,
     "ffn.shared.inner.weight": ("mlp.shared_expert.gate_proj.weight", "mlp.shared_expert.up_proj.weight"),

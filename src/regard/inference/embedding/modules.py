@@ -29,6 +29,10 @@ class ConfigKeys:
         self.path = path
         self.rest: dict[str, Any] = dict((read_json(path) if path.is_file() else {}) if document is None else document)
 
+    def keep(self, *names: str) -> None:
+        """Leave out all other keys."""
+        self.rest = {key: value for key, value in self.rest.items() if key in names}
+
     def take(self, key: str, default: Any = None) -> Any:
         """The value of a key, which is then used."""
         return self.rest.pop(key, default)

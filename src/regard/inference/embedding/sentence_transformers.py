@@ -132,7 +132,7 @@ def read_sentence_settings(folder: Path, *, pooling: bool = True) -> SentenceSet
         raise InputError(f"{path}: model_type is {SPARSE!r}; embed with kind sparse, and index with sparse (--sparse)")
     listed = _modules(folder / "modules.json")
     transformer = listed[0][1] if listed else ""
-    stated = _texts(folder / transformer) | _model(folder / MODEL_CONFIG)
+    stated = _texts(folder / transformer, pooling=pooling) | _model(folder / MODEL_CONFIG, pooling=pooling)
     settings = SentenceSettings(**stated, transformer=transformer)
     if not pooling:
         return settings.of_texts()
@@ -141,32 +141,24 @@ def read_sentence_settings(folder: Path, *, pooling: bool = True) -> SentenceSet
     if not listed:
         path = folder / "1_Pooling" / "config.json"
         return replace(settings, **_pooling(path)) if path.is_file() else settings
-    kinds = [kind for kind, _ in listed]
-    if kinds[0] == "StaticEmbedding":  # whose vectors are those of texts
-        return _with_modules(settings, folder, listed[1:])
-    if kinds[0] != "Transformer" or (len(kinds) > 1 and kinds[1] != "Pooling"):
-        raise _unsupported(folder / "modules.json", kinds[:1] if kinds[0] != "Transformer" else kinds[1:2])
-    if len(kinds) > 1:
-        settings = replace(settings, **_pooling(folder / listed[1][1] / "config.json"))
-    return _with_modules(settings, folder, listed[2:])
-
-
-def _with_modules(settings: SentenceSettings, folder: Path, listed: list[tuple[str, str]]) -> SentenceSettings:
-    unknown = [kind for kind, _ in listed if kind not in READERS]
+    static = listed[0][0] == "StaticEmbedding"  # whose vectors are those of texts
+    expected = [("StaticEmbedding",)] if static else [("Transformer",), ("Pooling",)]
+    allowed = [*expected, *([tuple(READERS)] * len(listed))]
+    unknown = [kind for (kind, _), kinds in zip(listed, allowed, strict=False) if kind not in kinds]
     if unknown:
-        raise _unsupported(folder / "modules.json", unknown)
-    modules = [module for kind, path in listed if (module := read_module(kind, folder / path)) is not None]
+        raise InputError(
+            f"{folder / 'modules.json'}: unsupported modules: {', '.join(unknown)}; expected StaticEmbedding, or "
+            f"Transformer and Pooling, and then any of {', '.join(READERS)}. Choose a pooling, such as mean, to embed "
+            "without its modules"
+        )
+    if not static and len(listed) > 1:
+        settings = replace(settings, **_pooling(folder / listed[1][1] / "config.json"))
+    following = (read_module(kind, folder / path) for kind, path in listed[len(expected) :])
+    modules = [module for module in following if module is not None]
     normalize = False
     while modules and isinstance(modules[-1], Normalize) and settings.truncate_dim is None:
         normalize = bool(modules.pop())
     return replace(settings, modules=tuple(modules), normalize=normalize)
-
-
-def _unsupported(path: Path, kinds: list[str]) -> InputError:
-    return InputError(
-        f"{path}: unsupported modules: {', '.join(kinds)}; expected Transformer and Pooling, or StaticEmbedding, and "
-        f"then any of {', '.join(READERS)}. Choose a pooling, such as mean, to embed without its modules"
-    )
 
 
 def _modules(path: Path) -> list[tuple[str, str]]:
@@ -205,9 +197,11 @@ def _pooling(path: Path) -> dict[str, Any]:
     return {"pooling": "+".join(modes), "include_prompt": include_prompt}
 
 
-def _model(path: Path) -> dict[str, Any]:
-    """The settings in config_sentence_transformers.json."""
+def _model(path: Path, *, pooling: bool) -> dict[str, Any]:
+    """The settings in config_sentence_transformers.json; without `pooling` the prompts alone."""
     keys = ConfigKeys(path)
+    if not pooling:
+        keys.keep("prompts", "default_prompt_name")
     keys.expect("model_type", "SentenceTransformer")
     prompts, default = keys.take("prompts") or {}, keys.take("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
@@ -229,10 +223,13 @@ def _model(path: Path) -> dict[str, Any]:
     }
 
 
-def _texts(folder: Path) -> dict[str, Any]:
-    """The settings in sentence_bert_config.json, which older versions named after the family."""
+def _texts(folder: Path, *, pooling: bool) -> dict[str, Any]:
+    """The settings in sentence_bert_config.json, which older versions named after the family; without `pooling` the
+    length and the lower case alone."""
     present = (folder / name for name in TEXT_CONFIGS if (folder / name).is_file())
     keys = ConfigKeys(next(present, folder / TEXT_CONFIGS[0]))
+    if not pooling:
+        keys.keep("max_seq_length", "do_lower_case")
     length, lower = keys.take_count("max_seq_length"), keys.take("do_lower_case", False)
     if not isinstance(lower, bool):
         raise InputError(f"{keys.path}: do_lower_case is {lower!r}; expected true or false")
