@@ -500,9 +500,10 @@ export interface PredictedExample {
 export interface PredictionView {
   readonly label?: string | readonly string[];
   readonly probabilities?: Readonly<Record<string, number>> | readonly number[]; readonly value?: number;
-  readonly entities?: readonly EntityView[]; readonly tags?: readonly string[]; readonly answer?: string;
-  readonly start?: number; readonly end?: number; readonly probability?: number; readonly nbest?: readonly AnswerView[];
-  readonly margin?: number | null; readonly choice?: number; readonly ending?: string;
+  readonly score?: number; readonly logit?: number; readonly entities?: readonly EntityView[];
+  readonly tags?: readonly string[]; readonly answer?: string; readonly start?: number; readonly end?: number;
+  readonly probability?: number; readonly nbest?: readonly AnswerView[]; readonly margin?: number | null;
+  readonly choice?: number; readonly ending?: string;
 }
 /** What the page's view "tasks" shows. */
 export interface PredictionsView {
