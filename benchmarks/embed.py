@@ -174,10 +174,12 @@ def worst_cosine(vectors: Vectors, reference: Vectors) -> float:
     return float(((vectors * reference).sum(1) / lengths).min())
 
 
-def restart_with(environment: Mapping[str, str], arguments: Sequence[str] | None) -> None:
-    """Execute this program again with these variables, unless they are set: libraries read them when they start."""
+def restart_with(
+    environment: Mapping[str, str], arguments: Sequence[str] | None, *, module: str = "benchmarks.embed"
+) -> None:
+    """Execute a program again with these variables, unless they are set: libraries read them when they start."""
     if any(os.environ.get(name) != value for name, value in environment.items()):
-        command = [sys.executable, "-m", "benchmarks.embed", *(sys.argv[1:] if arguments is None else arguments)]
+        command = [sys.executable, "-m", module, *(sys.argv[1:] if arguments is None else arguments)]
         sys.stdout.flush()
         os.execve(sys.executable, command, {**os.environ, **environment})
 

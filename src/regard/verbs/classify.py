@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from regard.tasks.evaluation.result import EvaluationResult
     from regard.tasks.prediction.inputs import PredictionInput
 
+SHARD_SIZE = 512  # rows that a crash loses at most: a model of pairs reads each with every label
+
 
 class ClassifyRequest(RowsRequest):
     source: TextOrFile = argument(
@@ -127,6 +129,7 @@ def classify(request: ClassifyRequest, models: Models) -> Generator[Event, None,
                     inputs,
                     request.output,
                     settings={**about, "none": none and none.model_dump(), "precision": request.precision},
+                    shard_size=SHARD_SIZE,
                     restart=request.restart,
                     force=request.force,
                     devices=[str(model.device)],  # other processes do not have the vectors of the labels

@@ -244,11 +244,12 @@ class TeiRoutes:
         """What TEI tells of its model, of the first one; `models` lists all of them."""
         first = (self.models.serving() or [await self.models.any_process("serving")])[0]
         limits, about = self.admission.limits, first.info
-        labels = dict(enumerate(about["labels"]))
+        reranks = "rerank" in about["operations"]
+        labels = dict(enumerate(about["labels"] or (["LABEL_0"] if reranks else [])))  # one output has no class
         kind: dict[str, Any] = {"embedding": {"pooling": about["pooling"]}}
         if labels:
             classes = {"id2label": labels, "label2id": {label: number for number, label in labels.items()}}
-            kind = {"reranker" if "rerank" in about["operations"] else "classifier": classes}
+            kind = {"reranker" if reranks else "classifier": classes}
         return json_response(
             {
                 "model_id": first.name,
