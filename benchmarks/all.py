@@ -26,7 +26,17 @@ from typing import Any
 
 import torch
 
-from benchmarks import embed, embed_gpu, embed_memory, finetune_speed, generate, predict, pretrain_speed, record
+from benchmarks import (
+    classify,
+    embed,
+    embed_gpu,
+    embed_memory,
+    finetune_speed,
+    generate,
+    predict,
+    pretrain_speed,
+    record,
+)
 from benchmarks.embed_engines import ENGINES
 from benchmarks.performance_tables import update_document
 from benchmarks.timing import RESULTS, describe_machine, save_results
@@ -49,6 +59,7 @@ TARGETS: dict[str, Conditions] = {
     "latency int8": {"over CTranslate2": (">=", 1.0)},
     "memory": {"growth": ("<=", 1.05)},
     "predict": {"ratio": (">=", 0.9)},
+    "classify": {"ratio": (">=", 1.3)},
     "finetune": {"ratio": (">=", 1 / 0.6)},
     "finetune on a GPU": {"ratio": (">=", 3.0)},
     "record": {"overhead": ("<=", 1.01)},
@@ -254,6 +265,14 @@ def prediction(options: argparse.Namespace, missing: dict[str, str]) -> Iterator
     yield Figure("predict", "regard predict, files to files", "texts/CPU s", rates["predict"], peers)
 
 
+def classification(options: argparse.Namespace, missing: dict[str, str]) -> Iterator[Figure]:
+    texts = embed.read_texts(options.data, "sst2", 10 if options.quick else 200)
+    results = classify.measure(texts, rounds=1 if options.quick else 5)
+    rates = {name: row["texts_per_cpu_second"] for name, row in results["engines"].items()}
+    ours = rates.pop("Regard")
+    yield Figure("classify", "classify SST-2 sentences, DistilBERT", "texts/CPU s", ours, rates)
+
+
 def fine_tuning(options: argparse.Namespace, missing: dict[str, str]) -> Iterator[Figure]:
     gpu = options.device == "cuda"
     model, name = options.model, options.model and Path(options.model).name
@@ -385,6 +404,7 @@ PARTS: dict[str, dict[str, Part]] = {
         "embed": embedding,
         "memory": memory,
         "predict": prediction,
+        "classify": classification,
         "finetune": fine_tuning,
         "record": recording,
         "startup": start_up,

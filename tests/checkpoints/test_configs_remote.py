@@ -101,6 +101,46 @@ JINA: dict[str, Any] = {
 }
 
 
+PHI3: dict[str, Any] = {
+    **SIZES,
+    "model_type": "phi3",
+    "architectures": ["Phi3ForCausalLM"],
+    "auto_map": {
+        "AutoConfig": "configuration_phi3.Phi3Config",
+        "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM",
+    },
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "max_position_embeddings": 4096,
+    "original_max_position_embeddings": 4096,
+    "rope_scaling": None,
+    "rope_theta": 10000.0,
+    "sliding_window": 2047,
+}
+
+
+EUROBERT: dict[str, Any] = {
+    **SIZES,
+    "model_type": "eurobert",
+    "architectures": ["EuroBertForMaskedLM"],
+    "auto_map": {
+        "AutoConfig": "configuration_eurobert.EuroBertConfig",
+        "AutoModelForMaskedLM": "modeling_eurobert.EuroBertForMaskedLM",
+    },
+    "clf_pooling": "late",
+    "head_dim": 6,
+    "hidden_dropout": 0.0,
+    "mask_token": "<|mask|>",
+    "max_position_embeddings": 8192,
+    "mlp_bias": False,
+    "pad_token_id": 51,
+    "pretraining_tp": 1,
+    "rope_scaling": None,
+    "rope_theta": 250000,
+    "tie_word_embeddings": False,
+}
+
+
 def parse(document: dict[str, Any]) -> Any:
     return parse_config(document, Path("config.json"))
 
@@ -127,6 +167,16 @@ def test_gte_with_scaled_positions() -> None:
     assert config.family == "gte"
     assert rotary.frequencies.tolist() == pytest.approx([160000 ** (-k / 6) / 8 ** (2 / 6) for k in (0, 2, 4)])
     assert parse(GTE | {"rope_scaling": None}).rope_theta == 20000
+
+
+def test_eurobert() -> None:
+    config = parse(EUROBERT)
+    assert (config.family, config.rope_theta, config.head_dim) == ("eurobert", 250000, 6)
+
+
+def test_phi3() -> None:
+    config = parse(PHI3)
+    assert (config.family, config.sliding_window, config.max_position_embeddings) == ("phi3", 2047, 4096)
 
 
 def test_jina_bert_is_not_read_as_a_bert() -> None:
@@ -158,6 +208,13 @@ def test_jina_bert_is_not_read_as_a_bert() -> None:
         (GTE, {"position_embedding_type": "absolute"}, "position_embedding_type is 'absolute'"),
         (GTE, {"auto_map": {"AutoModel": "someone/new-impl--modeling.NewModel"}}, "names code to run"),
         (JINA, {"feed_forward_type": "reglu"}, "feed_forward_type is 'reglu'"),
+        (PHI3, {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}}, "longrope"),
+        (EUROBERT, {"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+        (EUROBERT, {"hidden_dropout": 0.1}, "hidden_dropout is 0.1"),
+        (EUROBERT, {"architectures": ["EuroBertForSequenceClassification"]}, "classifier_pooling is missing"),
+        (EUROBERT, {"lora_rank": 4}, "'lora_rank'.*does not know"),
+        (PHI3, {"attention_bias": True}, "attention_bias is True"),
+        (PHI3, {"mup_width_multiplier": 8.0}, "'mup_width_multiplier'.*does not know"),
         (JINA, {"num_loras": 5}, "'num_loras'.*does not know"),
         (
             JINA,

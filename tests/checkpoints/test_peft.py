@@ -219,6 +219,20 @@ def test_tensors_that_are_refused(
         regard.load(adapter)
 
 
+def test_a_saved_embedding_that_is_tied_is_refused(tmp_path: Path) -> None:
+    """PEFT gives the input another matrix than the output. One that was saved because it was resized stays tied."""
+    model = gpt2(tmp_path / "base")
+    name = "transformer.h.0.attn.c_attn"
+    tensors = matrices(name, dict(model.named_modules())[name].weight, flipped=True)
+    tensors["base_model.model.transformer.wte.weight"] = torch.randn(50, 24)
+    folder = write_adapter(tmp_path / "adapter", tmp_path / "base", tensors, modules_to_save=["wte"])
+    with pytest.raises(InputError, match="at its input and again at its output"):
+        regard.load(folder)
+    change_config(folder, modules_to_save=None)
+    loaded, _ = regard.load(folder)
+    assert torch.equal(loaded.embedding.tokens.weight, tensors["base_model.model.transformer.wte.weight"])
+
+
 def test_an_adapter_of_an_adapter_and_of_itself(adapter: Path, tmp_path: Path) -> None:
     change_config(adapter, base_model_name_or_path=str(adapter))
     with pytest.raises(InputError, match="is an adapter of PEFT itself"):

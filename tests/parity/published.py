@@ -14,14 +14,38 @@ from tests.conftest import WORDS
 from tests.parity.references import REFERENCES, randomized
 from tests.text.families import FAMILIES, family_tokenizer
 
-__all__ = ["DECODERS", "EMBEDDERS", "ENCODERS", "LONG", "SENTENCES", "publish"]
+__all__ = ["HEADS", "LONG", "SENTENCES", "publish"]
 
 SENTENCES = ["The film is good.", "a bad day, or was it?", "é ü 日本", "x"]
 LONG = "a long text of many words " * 30
 ENCODERS = ("bert", "distilbert", "roberta", *FAMILIES)
 EMBEDDERS = ("nomic-bert", "gte", "eurobert")  # for which transformers has fewer heads
-DECODERS = ("gpt2", "gpt-neo", "gptj", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3-text")
+DECODERS = (
+    "gpt2",
+    "openai-gpt",
+    "gpt-neo",
+    "gptj",
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "phi3",
+    "gemma",
+    "gemma2",
+    "gemma3-text",
+)
 DECODERS += ("gpt-neox", "olmo2", "smollm3", "mixtral", "qwen2-moe", "qwen3-moe")
+# The families of each head whose scores the tests compare with those of transformers.
+HEADS = {
+    "SequenceClassification": (*ENCODERS, *EMBEDDERS, *DECODERS, "bart"),
+    "TokenClassification": (
+        *(*ENCODERS, *EMBEDDERS),
+        *("gpt2", "gpt-neo", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2"),
+    ),
+    "QuestionAnswering": (*ENCODERS, "gpt2", "gpt-neo", "gptj", "llama", "mistral", "qwen2", "qwen3"),
+    "MultipleChoice": ENCODERS,
+    "ImageClassification": ("vit", "deit"),
+}
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 

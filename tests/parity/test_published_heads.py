@@ -13,11 +13,10 @@ from PIL import Image
 
 import regard
 from regard.tasks.encoder_with_head import compute_logits
-from tests.parity.published import DECODERS, EMBEDDERS, ENCODERS, LONG, SENTENCES, publish
+from tests.parity.published import HEADS, LONG, SENTENCES, publish
 from tests.parity.references import REFERENCES, randomized
 
 TOLERANCE = 1e-5
-FAMILIES = (*ENCODERS, *EMBEDDERS, *DECODERS, "bart")
 LABELS = [1, 2, 7]
 
 
@@ -37,7 +36,7 @@ def ours(prediction: dict[str, Any], labels: tuple[str, ...]) -> dict[str, float
     return prediction["probabilities"] if "probabilities" in prediction else {labels[0]: prediction["score"]}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", HEADS["SequenceClassification"])
 def test_sequences_have_the_scores_of_the_pipeline(family: str, tmp_path: Path) -> None:
     for number in LABELS if family in ("bert", "gpt2") else LABELS[1:2]:
         folder = tmp_path / str(number)
@@ -55,7 +54,7 @@ def test_sequences_have_the_scores_of_the_pipeline(family: str, tmp_path: Path) 
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 SCHEMES = {"iob2": TAGS, "bioes": ["O", "B-X", "I-X", "E-X", "S-X"], "plain": ["O", "NOUN", "VERB"], "iob1": TAGS[::2]}
-TAGGERS = [(family, "iob2") for family in (*ENCODERS, *EMBEDDERS, "gpt2", "llama", "qwen2", "gemma")]
+TAGGERS = [(family, "iob2") for family in HEADS["TokenClassification"]]
 TAGGERS += [("bert", name) for name in SCHEMES if name != "iob2"]
 
 
@@ -75,7 +74,7 @@ def test_entities_are_those_of_the_pipeline(family: str, scheme: str, tmp_path: 
             assert [one["probability"] for one in found] == scores
 
 
-@pytest.mark.parametrize("family", [*ENCODERS, "gpt2", "gptj", "qwen2", "qwen3", "llama", "mistral"])
+@pytest.mark.parametrize("family", HEADS["QuestionAnswering"])
 def test_answers_have_the_logits_of_transformers(family: str, tmp_path: Path) -> None:
     theirs = publish(family, "QuestionAnswering", tmp_path, labels=2)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -89,7 +88,7 @@ def test_answers_have_the_logits_of_transformers(family: str, tmp_path: Path) ->
     assert model.predict("is it?", "film day").predictions[0]["answer"] in "film day"
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", HEADS["MultipleChoice"])
 def test_choices_have_the_probabilities_of_transformers(family: str, tmp_path: Path) -> None:
     theirs = publish(family, "MultipleChoice", tmp_path, labels=1)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)

@@ -157,7 +157,7 @@ def test_one_output_is_a_score_and_a_logit(published: Publish) -> None:
     plain = model.task.with_activation("identity")
     assert plain.scores(torch.tensor([found["logit"]])).item() == pytest.approx(found["logit"])
     with pytest.raises(InputError, match="activation"):
-        model.task.with_activation("softplus")
+        model.task.with_activation("gelu")
 
 
 def test_regression_has_no_activation(published: Publish) -> None:

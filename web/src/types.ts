@@ -230,6 +230,11 @@ export interface ExercisePart {
   readonly kind: "exercise"; readonly name: string; readonly question: string; readonly choices: readonly string[];
   readonly slow: boolean; readonly answer: RevealedAnswer | null;
 }
+/** What adds up to `value`: the score of `method`, or for a reranker the logit that texts are ordered by. */
+export interface Explanation {
+  readonly method: string; readonly value: number; readonly parts: readonly ScorePart[];
+  readonly baseline_value: number; readonly completeness_error: number; readonly note: string;
+}
 /** One test: passed if `value` is at least `threshold`. */
 export interface FaithfulnessCheck {
   readonly name: string; readonly value: number | null; readonly threshold: number;
@@ -361,7 +366,7 @@ export interface HeatMap {
 export interface Hit {
   readonly rank: number; readonly id: string | number; readonly row: number; readonly score: number;
   readonly text: string; readonly columns: Readonly<Record<string, unknown>>;
-  readonly matches: readonly (readonly [number, number])[];
+  readonly matches: readonly (readonly [number, number])[]; readonly explanation: readonly Explanation[] | null;
 }
 /** By which requests refer to an uploaded image. */
 export interface ImageKey { readonly image: string; }
@@ -495,9 +500,10 @@ export interface PredictedExample {
 export interface PredictionView {
   readonly label?: string | readonly string[];
   readonly probabilities?: Readonly<Record<string, number>> | readonly number[]; readonly value?: number;
-  readonly entities?: readonly EntityView[]; readonly tags?: readonly string[]; readonly answer?: string;
-  readonly start?: number; readonly end?: number; readonly probability?: number; readonly nbest?: readonly AnswerView[];
-  readonly margin?: number | null; readonly choice?: number; readonly ending?: string;
+  readonly score?: number; readonly logit?: number; readonly entities?: readonly EntityView[];
+  readonly tags?: readonly string[]; readonly answer?: string; readonly start?: number; readonly end?: number;
+  readonly probability?: number; readonly nbest?: readonly AnswerView[]; readonly margin?: number | null;
+  readonly choice?: number; readonly ending?: string;
 }
 /** What the page's view "tasks" shows. */
 export interface PredictionsView {
@@ -543,6 +549,8 @@ export interface SchemeScores {
   readonly missed: number; readonly spurious: number; readonly precision: number; readonly recall: number;
   readonly f1: number;
 }
+/** A word, a token or the rank in a method, and what it adds to the score. */
+export interface ScorePart { readonly name: string; readonly contribution: number; }
 /** Hits of every query. */
 export interface SearchResult {
   readonly source: string; readonly rows: number; readonly model: string; readonly method: string;

@@ -130,7 +130,10 @@ def add_adapter(
         if matrix:
             raise InputError(f"{path}: {key}: expected the matrices A and B of a linear layer or an embedding")
         target = find(name)
-        if target is None and not any(f".{part}." in f".{name}" for part in saved):
+        is_saved = any(f".{part}." in f".{name}" for part in saved)
+        if target in shared and is_saved:
+            raise _shared(path, name)
+        if target is None and not is_saved:
             raise InputError(f"{path}: {key}: the base model ({adapter.base}) has no such tensor")
         if target is not None and tensors[target].shape != tensor.shape:
             shapes = f"{tuple(tensor.shape)}, and that of the base model {tuple(tensors[target].shape)}"
@@ -145,10 +148,7 @@ def add_adapter(
                 f"{path}: the base model ({adapter.base}) has no {module}.weight, which the adapter changes"
             )
         if target in shared:
-            raise InputError(
-                f"{path}: it changes {module}, which the model uses at its input and again at its output; PEFT would "
-                "change one of them. Merge the adapter with PEFT (merge_and_unload), and save the model"
-            )
+            raise _shared(path, module)
         if len(pair) != 2 or pair["A"].shape[0] != pair["B"].shape[1]:
             raise InputError(f"{path}: {module}: expected the matrices A (rank, inputs) and B (outputs, rank)")
         change = pair["B"].float() @ pair["A"].float() * _scale(config, module, rank=len(pair["A"]), path=path)
@@ -158,6 +158,13 @@ def add_adapter(
             raise InputError(f"{path}: {target} has shape {shapes}; expected the base model that it was trained with")
         result[target] = result[target].float() + change
     return result
+
+
+def _shared(path: Path, name: str) -> InputError:
+    return InputError(
+        f"{path}: it changes {name}, which the model uses at its input and again at its output; PEFT would change one "
+        "of them. Merge the adapter with PEFT (merge_and_unload), and save the model"
+    )
 
 
 def _joined_folders() -> Path:

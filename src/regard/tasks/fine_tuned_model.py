@@ -59,9 +59,9 @@ class FineTunedModel:
     Predictions use the `precision` of training, auto, bf16 or fp32, unless `inference_precision` is set. `text_columns`
     names the texts of an example in the training data, such as premise and hypothesis; empty if that is not known.
     `folder` is where the model was read from, `language` the one that its start model states, if any. `published` are
-    the keys of config.json that describe the head of a model that others trained, which has no task.json; its inputs
-    are those of transformers. Unpacks to the encoder and the tokenizer, as `regard.load` returns them for a pretrained
-    model.
+    the keys of config.json that describe the head of a model that others trained; its inputs are those of transformers.
+    `trained` says whether Regard trained the model, maybe on from a published one. Unpacks to the encoder and the
+    tokenizer, as `regard.load` returns them for a pretrained model.
     """
 
     task: Task[Any]
@@ -74,6 +74,7 @@ class FineTunedModel:
     inference_precision: InferencePrecision | None = None
     language: str = ""
     published: Mapping[str, Any] | None = None
+    trained: bool = True
     _chosen_precision: list[PrecisionChoice] = field(default_factory=list, init=False, repr=False)
     report: Any = None  # of the training, if this process trained it with `regard.fit`
 
@@ -177,9 +178,12 @@ class FineTunedModel:
 
     @property
     def input_builder(self) -> InputBuilder | ImageProcessor:
+        return image_processor_of(self.model.encoder) if can(self.model.encoder, "image") else self.text_inputs
+
+    @property
+    def text_inputs(self) -> InputBuilder:
+        """The builder of inputs of a model that reads text."""
         config: Any = self.model.encoder.config
-        if can(self.model.encoder, "image"):
-            return image_processor_of(self.model.encoder)
         assert self.tokenizer is not None
         vectors = self.model.vectors if isinstance(self.model, EncoderWithHead) else None
         published = None
@@ -220,10 +224,15 @@ def predict_steps(
         logits[index] = part
         if finished % STEP == 0:
             yield len(examples) * finished // len(inputs)
-    if not all(bool(part.isfinite().all()) for part in logits):
-        raise InputError(f"{model.name}: the model gives scores that are not finite numbers; its weights are damaged")
+    check_finite(logits, model.name)
     truncated = {item.example for item in inputs if any(sequence.num_truncated for sequence in item.sequences)}
     return model.task.postprocess(examples, inputs, logits), len(truncated)
+
+
+def check_finite(logits: Sequence[Tensor], name: str) -> None:
+    """Raise InputError if a model gives NaN or infinity, which no probability can be made of."""
+    if len(logits) and not bool(torch.cat([part.flatten() for part in logits]).isfinite().all()):
+        raise InputError(f"{name}: the model gives scores that are not finite numbers; its weights are damaged")
 
 
 def predict_stream(
@@ -254,7 +263,7 @@ def calibrate(
 def describe_compute(model: FineTunedModel, device: torch.device) -> str:
     """A sentence with the device and the data type of predictions."""
     chosen = model.computing_precision(device)
-    stated = model.inference_precision or model.published is not None
+    stated = model.inference_precision or not model.trained
     reason = "" if stated else f", as run.precision was {model.precision} in training"
     return f"computing on {device} in {PRECISION_NAMES[chosen]}{reason}"
 
@@ -265,6 +274,11 @@ def read_task(folder: Path) -> Task[Any]:
         path = folder / "config.json"
         return published_task(read_json(path), path)
     return _read(folder / TASK_FILE)[0]
+
+
+def is_published(folder: Path) -> bool:
+    """Whether a folder has a model with a task head that Regard did not train."""
+    return has_task_head(folder) and not (folder / TASK_FILE).is_file()
 
 
 def is_fine_tuned(folder: str | os.PathLike[str]) -> bool:
@@ -297,15 +311,17 @@ def fine_tuned_files(fine_tuned: FineTunedModel) -> tuple[dict[str, bytes], dict
     document |= task.to_dict()
     if isinstance(model, EncoderWithHead) and model.vectors is not None:
         document["vectors"] = asdict(model.vectors)
-    files = {} if fine_tuned.published is not None else {TASK_FILE: json_bytes(document)}
+    if fine_tuned.published is not None:
+        document["published"] = dict(fine_tuned.published)
+    files = {TASK_FILE: json_bytes(document)} if fine_tuned.trained else {}  # config.json of others says all
     if isinstance(model, ImageClassifier):
         return files, _classes(task.labels)
     assert fine_tuned.tokenizer is not None
-    if fine_tuned.published is not None:  # config.json says all of the task
+    if not fine_tuned.trained:
         kept = {} if fine_tuned.folder is None else cross_encoder_files(fine_tuned.folder)
-        return {**fine_tuned.tokenizer.files(), **kept}, dict(fine_tuned.published)
+        return {**fine_tuned.tokenizer.files(), **kept}, dict(fine_tuned.published or {})
     architecture, _ = _transformers_names(model, task)
-    about: dict[str, object] = {}
+    about: dict[str, object] = dict(fine_tuned.published or {})
     if architecture:  # for other families, task.json is enough
         about["architectures"] = [architecture]
         if task.transformers_labels:
@@ -350,7 +366,7 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
     folder = require_fine_tuned(name_or_path)
     if not (folder / TASK_FILE).is_file():
         return _load_published(folder, device)
-    task, length, precision, text_columns, vectors, language = _read(folder / TASK_FILE)
+    task, length, precision, text_columns, vectors, language, published = _read(folder / TASK_FILE)
     encoder: Any
     encoder, rest = read_parts(folder)
     if can(encoder, "image") and task.reads_images:
@@ -362,10 +378,13 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
             f"{folder / TASK_FILE}: length is {length}, and this model reads from {MIN_LENGTH} to {longest} "
             "tokens; correct it there"
         )
-    model = _with_head(folder, encoder, rest, task, vectors=vectors)
+    mean_pooled = _is_mean_pooled(encoder, task, published or {})
+    model = _with_head(folder, encoder, rest, task, vectors=vectors, mean_pooled=mean_pooled)
     tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
     model = model.to(device).eval()
-    return FineTunedModel(task, model, tokenizer, length, precision, text_columns, folder, language=language)
+    return FineTunedModel(
+        task, model, tokenizer, length, precision, text_columns, folder, language=language, published=published
+    )
 
 
 def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
@@ -385,17 +404,25 @@ def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
         if not output_heads_of(encoder):
             raise InputError(f"{folder}: the weights lack the classifier that config.json names; copy the folder again")
         return FineTunedModel(
-            task, ImageClassifier(encoder).to(device).eval(), None, 0, folder=folder, published=published
+            task, ImageClassifier(encoder).to(device).eval(), None, 0, folder=folder, published=published, trained=False
         )
     if not can(encoder, "encoder-decoder"):
         _check_text_model(encoder, folder)
-    mean_pooled = task.pooled and bool(file.pooling_key) and document.get(file.pooling_key) == "mean"
+    mean_pooled = _is_mean_pooled(encoder, task, published)
     model = _with_head(folder, encoder, rest, task, mean_pooled=mean_pooled).to(device).eval()
     tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
     positions = getattr(encoder.config, "max_position_embeddings", MAX_LENGTH)
     length = min(tokenizer.max_length or positions, settings.max_length or positions, positions)
     language = stated_language(folder)
-    return FineTunedModel(task, model, tokenizer, length, folder=folder, language=language, published=published)
+    return FineTunedModel(
+        task, model, tokenizer, length, folder=folder, language=language, published=published, trained=False
+    )
+
+
+def _is_mean_pooled(encoder: Any, task: Task[Any], published: Mapping[str, Any]) -> bool:
+    """Whether the head of a published model reads the mean over the tokens."""
+    file = format_of(encoder.config.family)
+    return task.pooled and file is not None and published.get(file.pooling_key) == "mean"
 
 
 def _check_text_model(encoder: Any, folder: Path) -> None:
@@ -442,7 +469,9 @@ def _state(model: EncoderWithHead) -> dict[str, Tensor]:
     return {**model.head.state_dict(), **{MIX + name: tensor for name, tensor in mix.items()}}
 
 
-def _read(path: Path) -> tuple[Task[Any], int, Precision, tuple[str, ...], VectorSettings | None, str]:
+def _read(
+    path: Path,
+) -> tuple[Task[Any], int, Precision, tuple[str, ...], VectorSettings | None, str, dict[str, Any] | None]:
     document = read_json(path)
     try:
         kind = get_task(str(document["task"]), images=bool(document.get("pictures")))
@@ -458,7 +487,10 @@ def _read(path: Path) -> tuple[Task[Any], int, Precision, tuple[str, ...], Vecto
             if vectors.num_texts not in (1, 2):
                 raise ValueError("num_texts should be 1 or 2")
         length, language = int(str(document["length"])), str(document.get("language", ""))
-        return kind.from_dict(document), length, precision, tuple(texts), vectors, language
+        published: Any = document.get("published")
+        if published is not None and not isinstance(published, dict):
+            raise ValueError("published should be an object")
+        return kind.from_dict(document), length, precision, tuple(texts), vectors, language, published
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except KeyError as error:

@@ -94,7 +94,7 @@ class Regression(Task[TextExample]):
     def preprocess(self, examples: Sequence[TextExample], builder: InputBuilder) -> list[TaskInput]:
         inputs = builder.inputs([(example.text, example.text_pair) for example in examples])
         # The order of a pair has no meaning, but a causal model reads in one direction, so it gets both orders.
-        both = builder.causal and builder.vectors is None
+        both = builder.causal and builder.vectors is None and builder.published is None
         pairs = [example for example in examples if both and example.text_pair is not None]
         swapped = iter(builder.sequences([(example.text_pair or "", example.text) for example in pairs]))
         return [

@@ -50,6 +50,12 @@ class SequenceClassification(TextClassification):
             raise InputError(f"problem_type is regression with {len(labels)} outputs; Regard supports one output")
         return cls(labels, multi_label=kind == "multi_label_classification")
 
+    def continued(self, learned: Task[Any]) -> Task[Any] | None:
+        """The labels of the data must be among those of the model."""
+        if not isinstance(learned, TextClassification) or learned.multi_label != self.multi_label:
+            return None
+        return learned.with_labels(self.labels) if {*learned.labels} <= {*self.labels} else None
+
 
 class SequenceScoring(Regression):
     """A score for a text or a pair: one logit and its `activation`. Users see it as the task `regress`."""
@@ -77,6 +83,10 @@ class SequenceScoring(Regression):
 
     def to_dict(self) -> dict[str, Any]:
         return {"label": self.label, "activation": self.activation}
+
+    def continued(self, learned: Task[Any]) -> Task[Any] | None:
+        """Training compares the logit itself with the numbers of the data."""
+        return learned if isinstance(learned, Regression) and self.activation == "identity" else None
 
     def scores(self, logits: Tensor) -> Tensor:
         return ACTIVATIONS[self.activation](logits)

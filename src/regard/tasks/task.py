@@ -149,6 +149,13 @@ class Task(ABC, Generic[Example]):
         """The task of a published model, from its config.json; InputError for what Regard does not support."""
         return cls()
 
+    def continued(self, learned: Task[Any]) -> Task[Any] | None:
+        """The task of a training on data of the task `learned` that goes on with the head of this published model.
+
+        None: the data needs a new head.
+        """
+        return learned if learned.name == self.name else None
+
     @abstractmethod
     def check(self, example: Example) -> None:
         """Raise InputError for a label that the task does not have."""

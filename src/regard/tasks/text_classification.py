@@ -48,6 +48,11 @@ class TextClassification(LabelTask[TextExample]):
         super().__init__(labels)
         self.multi_label, self.positive_label = multi_label, positive_label
 
+    def with_labels(self, labels: Sequence[str]) -> TextClassification:
+        """The task with more labels, or the same in another order."""
+        positive = self.positive_label if len(labels) == 2 else None
+        return type(self)(labels, multi_label=self.multi_label, positive_label=positive)
+
     @property
     def problem_type(self) -> ProblemType:
         return "multi_label_classification" if self.multi_label else "single_label_classification"

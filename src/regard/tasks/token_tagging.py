@@ -17,7 +17,7 @@ from regard.data.examples import TaggedExample
 from regard.data.readers import is_tag, to_iob2
 from regard.errors import InputError, check_choice
 from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
-from regard.tasks.task import ExplainedOutput, Prediction, TaskInput, config_labels
+from regard.tasks.task import ExplainedOutput, Prediction, Task, TaskInput, config_labels
 from regard.tasks.token_classification import OUTSIDE, OVERLAP, TokenClassification, entity_prediction, first_tokens
 from regard.text import Encoding, Tokenizer
 
@@ -63,6 +63,11 @@ class TokenTagging(TokenClassification):
     def with_aggregation(self, aggregation: str) -> TokenTagging:
         check_choice("aggregation", aggregation, get_args(Aggregation))
         return TokenTagging(self.labels, aggregation)  # type: ignore[arg-type]
+
+    def continued(self, learned: Task[Any]) -> Task[Any] | None:
+        """The tags of the data must be among those of the model."""
+        fits = isinstance(learned, TokenClassification) and {*learned.labels} <= {*self.labels}
+        return TokenClassification(self.labels) if fits else None
 
     def check(self, example: TaggedExample) -> None:
         for tag in example.tags or ():

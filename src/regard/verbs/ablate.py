@@ -35,9 +35,9 @@ class AblateRequest(Request):
 def ablate(request: AblateRequest, models: Models) -> Generator[Note, None, AblationResult]:
     """Remove heads or layers from a model, and see how its predictions change.
 
-    A BERT predicts the words of the blanks, a GPT the next token, a folder that `regard train` wrote its labels; with
-    --at also every token of the text: a BERT with each one masked in turn or in place (plain), a GPT what follows each
-    one (plain). Without --heads and --layers, every head is removed alone, and all are ranked by how much that changes:
+    A BERT predicts the words of the blanks, a GPT the next token, a model with a task head its labels; with --at also
+    every token of the text: a BERT with each one masked in turn or in place (plain), a GPT what follows each one
+    (plain). Without --heads and --layers, every head is removed alone, and all are ranked by how much that changes:
     the Kullback-Leibler divergence of the new prediction from the old one, in nats, over the full vocabulary or all
     labels.
 

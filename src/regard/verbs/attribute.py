@@ -39,8 +39,8 @@ class AttributeRequest(Request):
 def attribute(request: AttributeRequest, models: Models) -> AttributionResult:
     """Score each token by its contribution to a prediction: a word in a blank, the next token, a label, an answer.
 
-    A BERT predicts the words of the blanks, a GPT the next token, a folder that `regard train` wrote its labels, tags
-    or answers. Integrated gradients, gradient x input and occlusion say how much of the logit is due to each token,
+    A BERT predicts the words of the blanks, a GPT the next token, a model with a task head its labels, tags or
+    answers. Integrated gradients, gradient x input and occlusion say how much of the logit is due to each token,
     for (above 0) or against; attention (of the last layer) and rollout (of all layers) are weights that sum to 1.
 
     Example: regard attribute "In winter the fields are _ with snow." --label covered

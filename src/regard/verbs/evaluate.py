@@ -58,7 +58,9 @@ LabeledData: TypeAlias = Annotated[list[str] | Path | SkipJsonSchema[Any], Befor
 
 
 class EvaluateRequest(TableRequest):
-    model: ModelName = argument(help="A folder that `regard train` wrote.", metavar="DIR")
+    model: ModelName = argument(
+        help="A folder that `regard train` wrote, or a published model with a task head.", metavar="DIR"
+    )
     data: LabeledData = option(
         help="Labeled examples, as `regard train` reads them. In Python also a DataFrame, dictionaries or tuples.",
         metavar="FILE",

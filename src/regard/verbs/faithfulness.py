@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FaithfulnessRequest(Request):
-    model: ModelName = argument(help="A classifier that `regard train` wrote; or another model.")
+    model: ModelName = argument(help="A classifier, of `regard train` or published; or another model.")
     text: str = argument("", help="The text to classify; for a pretrained BERT with a blank.")
     text_b: str | None = argument(None, help="The second text, for pairs.")
     image: ImageName | None = image_option()

@@ -58,7 +58,9 @@ Second = Annotated[str | Path | None, BeforeValidator(_read_second)]
 
 
 class PredictRequest(BulkRequest):
-    model: ModelName = argument(help="A model folder that `regard train` wrote.", metavar="DIR")
+    model: ModelName = argument(
+        help="A folder that `regard train` wrote, or a published model with a task head.", metavar="DIR"
+    )
     source: Source = argument(
         help="A file, - for standard input, or a text. In Python also texts, pairs, dicts or a DataFrame.",
         metavar="INPUT",
@@ -114,8 +116,8 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
 
     Without --output, prints one JSON object per row. --output writes a table with the columns row (from 0), line,
     those that --keep copies, and the predictions: label, probability and p_LABEL for every class; value; entities
-    with text, label, start, end and score; answer, start, end and score; choice, ending, probability. Rows without a
-    text keep their place with empty cells.
+    with text, label, start, end and score; answer, start, end and score; choice, ending, probability. Published models
+    with one output: score and logit. Rows without a text keep their place with empty cells.
 
     Finished shards are kept in FILE.partial until the end: after a crash or Ctrl-C the same command continues. A
     finished run leaves a record in FILE.regard.json: the same command again finds FILE intact and predicts nothing.

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
     from regard.inference.search.documents import IndexedText
     from regard.inference.search.explain import Explainer
-    from regard.inference.search.index import Index
+    from regard.inference.search.index import AnyReranker, Index
     from regard.inference.search.results import SearchResult
-    from regard.tasks.fine_tuned_model import FineTunedModel
 
 
 MAX_EXPLAINED = 100  # texts per query: each takes the model many passes
@@ -87,7 +86,8 @@ class SearchRequest(IndexedTextsRequest):
     )
     rerank: ModelName | None = option(
         None,
-        help="A reranker: a published one, or a folder of `regard train pair`. It scores the best texts again.",
+        help="A reranker: a published one, a multi-vector model (ColBERT), or a folder of `regard train pair`. It "
+        "scores the best texts again.",
         metavar="MODEL",
     )
     rerank_top: int = option(50, help="Number of texts to score again.", metavar="N", ge=1, le=10_000)
@@ -118,8 +118,8 @@ def search(request: SearchRequest, models: Models) -> Generator[Event, None, Sea
 
     Example: regard search reviews.index "battery does not last" --method hybrid
     """
+    from regard.inference.search.index import require_reranker, reranker_of
     from regard.inference.search.results import check_queries
-    from regard.tasks.fine_tuned_model import fine_tuned_of, require_fine_tuned
 
     if not request.query and request.queries is None:
         raise InputError("there is no query; expected a text, or a file of queries with --queries")
@@ -128,7 +128,8 @@ def search(request: SearchRequest, models: Models) -> Generator[Event, None, Sea
         index.use_prompt(request.prompt, request.prompt_name, request.method)
         rerank = None
         if request.rerank is not None:
-            rerank = fine_tuned_of(stack.enter_context(models.use(request.rerank, require_fine_tuned)))
+            loaded_reranker = stack.enter_context(models.use(request.rerank, require_reranker))
+            rerank = reranker_of(loaded_reranker)
         count = 0
         for one in index.search_steps(
             _queries(check_queries(request.query) if request.query else [], request.queries),
@@ -147,9 +148,9 @@ def search(request: SearchRequest, models: Models) -> Generator[Event, None, Sea
     return index.search_result([], method=request.method, approximate=request.approximate, rerank=request.rerank)
 
 
-def _explainers(request: SearchRequest, index: Index, rerank: FineTunedModel | None) -> list[Explainer]:
+def _explainers(request: SearchRequest, index: Index, rerank: AnyReranker | None) -> list[Explainer]:
     """What explains the parts of a score that models compute."""
-    from regard.inference.reranking import Reranker
+    from regard.inference.search.maxsim import MaxSimReranker
     from regard.interpret.search_hits import dense_explainer, rerank_explainer
 
     if not request.explain:
@@ -159,7 +160,9 @@ def _explainers(request: SearchRequest, index: Index, rerank: FineTunedModel | N
     found = []
     if request.method in ("dense", "hybrid"):
         found.append(dense_explainer(index.engine(), index.manifest.model.prompt))
-    return found if rerank is None else [*found, rerank_explainer(Reranker(rerank))]
+    if isinstance(rerank, MaxSimReranker):
+        return [*found, rerank.explain]
+    return found if rerank is None else [*found, rerank_explainer(rerank)]
 
 
 def _queries(given: list[str], source: list[str | None] | Path | DataFrameSource | None) -> Iterator[str]:

@@ -103,3 +103,31 @@ def sparse_encoder(
 def change(path: Path, /, **values: Any) -> None:
     """Change values of a JSON file."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def multi_vector_encoder(
+    folder: Path,
+    *,
+    dense: int = 12,
+    activation: str = "Identity",
+    normalize: bool = True,
+    mask: Any = None,
+    **options: Any,
+) -> Path:
+    """A folder that MultiVectorEncoder wrote; `options` with a Transformer's name are its own."""
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers.base.modules import Dense, Normalize, Transformer
+    from sentence_transformers.multi_vector_encoder import MultiVectorEncoder
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+    names = ("query_length", "document_length", "query_expansion")
+    of_transformer = {name: options.pop(name) for name in names if name in options}
+    base = masked_lm(folder.with_name(folder.name + "-base"))
+    token_vectors = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        layer = Dense(24, dense, activation_function=getattr(torch.nn, activation)(), **token_vectors)
+    modules = [Transformer(str(base), **of_transformer), layer, MultiVectorMask(**(mask or {}))]
+    modules += [Normalize(**token_vectors)] if normalize else []
+    MultiVectorEncoder(modules=modules, **options).save_pretrained(str(folder))
+    return folder

@@ -5,7 +5,7 @@ import { count, decimal, plural, slice, truncate } from "../format";
 import { MARGIN, type Part, stack, textPart, wrap } from "../painter";
 import { currentRoute, setParameters } from "../route";
 import { thumbnails } from "../thumbnails";
-import type { Hit, QueryResult } from "../types";
+import type { Explanation, Hit, QueryResult } from "../types";
 import type { View, ViewOf } from "../view";
 import { OpenFile } from "./embeddings/open_file";
 import { MESSAGES } from "./search/examples";
@@ -17,8 +17,10 @@ const METHODS = { dense: "Vectors", bm25: "Words (BM25)", hybrid: "Both" };
 const SCORES: Readonly<Record<string, string>> = {
   dense: "The score is the cosine similarity of the vectors.",
   bm25: "The score is BM25: rare words of the query that occur often in a short text count most.",
-  hybrid: "The score is the sum of 1 / (60 + rank) over both rankings.",
+  splade: "The score is the product of the sparse vectors: tokens that weigh much in query and text count most.",
+  hybrid: "The score is the sum of 1 / (60 + rank) over the rankings of all methods.",
 };
+const MAX_PARTS = 8; // of an explanation
 const WIDTH = 900; // of the drawing
 
 function Show({ payload }: { payload: SearchPayload }) {
@@ -70,11 +72,25 @@ function Ranking({ result: { query, hits } }: { result: QueryResult }) {
               {hit.id === hit.row ? `row ${count(hit.row)}` : `${hit.id}, row ${count(hit.row)}`}
               {Object.entries(hit.columns).map(([name, value]) => ` · ${name}: ${String(value)}`)}
             </p>
+            {hit.explanation?.map((one) => (
+              <p key={one.method} class="muted" dir="auto">
+                {why(one)}
+              </p>
+            ))}
           </li>
         ))}
       </ol>
     </>
   );
+}
+
+/** What adds up to a score, the largest parts first. */
+function why({ method, parts, note }: Explanation): string {
+  if (note) return `${method}: ${note}`;
+  const largest = [...parts].sort((a, b) => Math.abs(b.contribution) - Math.abs(a.contribution));
+  const listed = largest.slice(0, MAX_PARTS).map(({ name, contribution }) => `${name} ${decimal(contribution)}`);
+  const more = largest.length > MAX_PARTS ? [`${count(largest.length - MAX_PARTS)} more`] : [];
+  return `${method}: ${[...listed, ...more].join(" · ")}`;
 }
 
 /** The text with the words that it shares with the query marked. */

@@ -107,8 +107,9 @@ function barPart([name, probability]: readonly [string, number]): Part {
 function table(payload: TasksPayload, route: Route): Table {
   const rows: (string | number)[][] = [];
   payload.predictions.forEach((prediction, number) => {
-    const { value } = prediction.prediction;
-    if (value !== undefined) rows.push([number, "prediction", "value", value]);
+    const { value, score, logit } = prediction.prediction;
+    for (const [name, given] of Object.entries({ value, score, logit }))
+      if (given !== undefined) rows.push([number, "prediction", name, given]);
     for (const [name, probability] of namedProbabilities(prediction))
       rows.push([number, "prediction", name, probability]);
   });

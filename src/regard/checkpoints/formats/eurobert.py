@@ -29,9 +29,12 @@ FORMAT = replace(
     llama.file_format(
         "EuroBert",
         {**KEYS, "attention_bias": "attention_bias", "mask_token_id": "mask_token_id"},
-        fixed={"pretraining_tp": 1, "tie_word_embeddings": False, "mlp_bias": False},
+        fixed={"pretraining_tp": 1, "tie_word_embeddings": False, "mlp_bias": False, "hidden_dropout": 0.0},
         code=r"(EuroBERT/[\w.-]+--)?(configuration|modeling)_eurobert\.EuroBert\w+",
-        code_keys=("rope_theta", "rope_scaling", "rope_parameters", "classifier_pooling", "clf_pooling"),
+        code_keys=(
+            *("rope_theta", "rope_scaling", "rope_parameters", "classifier_pooling", "clf_pooling"),
+            *("bos_token", "eos_token", "pad_token", "mask_token"),
+        ),
         task_heads={"SequenceClassification": {"pool.0": "dense", "output": "classifier"}},
         written={"classifier_pooling": "bos"},
         head_values={"classifier_pooling": ("bos", "mean")},

@@ -13,6 +13,8 @@ FORMAT = llama.file_format(
     "Phi3",
     {**llama.KEYS, "sliding_window": "sliding_window"},
     layer=LAYER,
-    fixed={"resid_pdrop": 0.0, "embd_pdrop": 0.0},
+    fixed={"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attention_bias": False},
+    code=r"(microsoft/[\w.-]+--)?(configuration|modeling)_phi3\.Phi3\w+",
+    code_keys=("rope_theta", "rope_scaling", "original_max_position_embeddings"),
 )
 GGUF = llama.gguf_format("phi3", LAYER)

@@ -190,7 +190,8 @@ class EmbedResult(Result):
             )
         long = f"of {self.rows:,} texts had more than {self.max_length} tokens and were"
         if self.cut:
-            notes.append(f"{self.cut:,} {long} cut; --long windows embeds all of them")
+            remedy = "" if self.kind == "sparse" else "; --long windows embeds all of them"
+            notes.append(f"{self.cut:,} {long} cut{remedy}")
         if self.windowed:
             notes.append(f"{self.windowed:,} {long} embedded in windows")
         if self._missing_note is not None:

@@ -40,7 +40,6 @@ from regard.nn.pooling import POOLINGS, pool
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.text import TokenIds, Tokenizer
 
-Pooling = Literal["cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", "none"]
 LongTexts = Literal["cut", "error", "windows"]
 LONGS = get_args(LongTexts)
 SAMPLE = 32  # texts on which precisions are compared

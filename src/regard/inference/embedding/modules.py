@@ -20,13 +20,14 @@ from regard.errors import InputError
 from regard.files.json_files import read_json
 
 VECTOR = "sentence_embedding"  # what sentence-transformers calls the vector of a text
+TOKENS = "token_embeddings"  # and the vectors of its tokens
 
 
 class ConfigKeys:
     """The keys of a configuration file. What asks for nothing (None, an empty list or object) may stay unread."""
 
-    def __init__(self, path: Path, document: dict[str, Any] | None = None) -> None:
-        self.path = path
+    def __init__(self, path: Path, document: dict[str, Any] | None = None, *, of: str = VECTOR) -> None:
+        self.path, self.of = path, of
         self.rest: dict[str, Any] = dict((read_json(path) if path.is_file() else {}) if document is None else document)
 
     def keep(self, *names: str) -> None:
@@ -130,8 +131,8 @@ def activation(name: str) -> type[nn.Module]:
 
 
 def _read_dense(keys: ConfigKeys, folder: Path) -> VectorModule:
-    keys.expect("module_input_name", VECTOR)
-    keys.expect("module_output_name", VECTOR)
+    keys.expect("module_input_name", keys.of)
+    keys.expect("module_output_name", keys.of)
     sizes = {name: keys.take_count(name) for name in ("in_features", "out_features")}
     options = {name: bool(keys.take(name, default)) for name, default in (("bias", True), ("use_residual", False))}
     if missing := [name for name, value in sizes.items() if value is None]:
@@ -152,8 +153,8 @@ def _read_layer_norm(keys: ConfigKeys, folder: Path) -> VectorModule:
 
 
 def _read_normalize(keys: ConfigKeys, folder: Path) -> VectorModule:
-    keys.expect("module_input_name", VECTOR)
-    keys.expect("module_output_name", VECTOR)
+    keys.expect("module_input_name", keys.of)
+    keys.expect("module_output_name", keys.of)
     return Normalize()
 
 
@@ -170,9 +171,9 @@ READERS: dict[str, Callable[[ConfigKeys, Path], VectorModule | None]] = {
 }
 
 
-def read_module(kind: str, folder: Path) -> VectorModule | None:
-    """Read a module of one of the kinds in `READERS` from its folder."""
-    keys = ConfigKeys(folder / "config.json")
+def read_module(kind: str, folder: Path, *, of: str = VECTOR) -> VectorModule | None:
+    """Read a module of one of the kinds in `READERS` from its folder; `of` is what it is for."""
+    keys = ConfigKeys(folder / "config.json", of=of)
     module = READERS[kind](keys, folder)
     keys.finish()
     return None if module is None else module.eval().requires_grad_(False)

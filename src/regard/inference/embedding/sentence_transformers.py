@@ -61,7 +61,7 @@ class SentenceSettings:
     """The settings of a folder; None if it does not specify them.
 
     `pooling` joins several with "+". `modules` follow it; a last one that normalizes is `normalize` instead, unless the
-    vectors are truncated after it. `transformer` is the folder of the model inside the folder.
+    vectors are truncated after it.
     """
 
     pooling: str | None = None
@@ -74,7 +74,6 @@ class SentenceSettings:
     default_prompt_name: str | None = None
     similarity: str = "cosine"
     do_lower_case: bool = False
-    transformer: str = ""
 
     def of_texts(self) -> SentenceSettings:
         """What concerns the texts alone, for another pooling than that of the folder."""
@@ -131,9 +130,8 @@ def read_sentence_settings(folder: Path, *, pooling: bool = True) -> SentenceSet
     if path.is_file() and ConfigKeys(path).take("model_type") == SPARSE:
         raise InputError(f"{path}: model_type is {SPARSE!r}; embed with kind sparse, and index with sparse (--sparse)")
     listed = _modules(folder / "modules.json")
-    transformer = listed[0][1] if listed else ""
-    stated = _texts(folder / transformer, pooling=pooling) | _model(folder / MODEL_CONFIG, pooling=pooling)
-    settings = SentenceSettings(**stated, transformer=transformer)
+    texts = _texts(folder / (listed[0][1] if listed else ""), pooling=pooling)
+    settings = SentenceSettings(**texts, **_model(path, pooling=pooling))
     if not pooling:
         return settings.of_texts()
     if not listed and is_model2vec(folder):

@@ -21,6 +21,7 @@ from regard.inference.search.inverted import SparsePostings, SparseRow, contribu
 if TYPE_CHECKING:
     from regard.inference.search.bm25 import Postings
 
+EXACT = ("bm25", "splade", "hybrid", "maxsim")
 MAX_PARTS = 8  # on a line of the terminal
 
 
@@ -37,7 +38,7 @@ class Explanation(BaseModel):
     """What adds up to `value`: the score of `method`, or for a reranker the logit that texts are ordered by.
 
     The contributions sum, from the first to the last, to `value` - `baseline_value` + `completeness_error`. The last
-    two are 0 for bm25, splade and hybrid; otherwise `baseline_value` is that of a text without content.
+    two are 0 for bm25, splade, hybrid and maxsim; otherwise `baseline_value` is that of a text without content.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -55,7 +56,7 @@ class Explanation(BaseModel):
         largest = sorted(self.parts, key=lambda one: -abs(one.contribution))
         listed = [f"{escape_controls(one.name)} {one.contribution:+.3g}" for one in largest[:MAX_PARTS]]
         more = [f"and {len(largest) - MAX_PARTS} more"] if len(largest) > MAX_PARTS else []
-        exact = self.method in ("bm25", "splade", "hybrid")
+        exact = self.method in EXACT
         error = "" if exact else f"; without content {self.baseline_value:.3g}, error {self.completeness_error:+.2g}"
         return f"{self.method}: {', '.join(listed + more) or 'nothing'}{error}"
 

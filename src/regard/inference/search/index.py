@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from regard.checkpoints.loaded_model import LoadedModel
+from regard.checkpoints.loading import find_folder
 from regard.checkpoints.reading import CountedModel
 from regard.errors import InputError, RegardError, check_choice
 from regard.events import Event, drain
@@ -45,14 +46,16 @@ from regard.inference.search.index_folder import (
     write_deleted,
 )
 from regard.inference.search.inverted import SparseRow, search_sparse
+from regard.inference.search.maxsim import MaxSimReranker, is_multi_vector
 from regard.inference.search.results import Hit, QueryResult, SearchResult, check_queries
-from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned
+from regard.tasks.fine_tuned_model import FineTunedModel, fine_tuned_of, load_fine_tuned, require_fine_tuned
 
 if TYPE_CHECKING:
     from regard.inference.search.clusters import ClusterResult
     from regard.inference.search.duplicates import DuplicatesResult
 
 Method = Literal["dense", "bm25", "splade", "hybrid"]
+AnyReranker = Reranker | MaxSimReranker
 FUSED = 100  # candidates of each method that hybrid search combines, at least
 BATCH = 256  # queries
 
@@ -197,7 +200,7 @@ class Index:
         *,
         method: Method = "dense",
         approximate: bool = False,
-        rerank: FineTunedModel | str | os.PathLike[str] | None = None,
+        rerank: FineTunedModel | AnyReranker | str | os.PathLike[str] | None = None,
         rerank_top: int = 50,
         prompt: str | None = None,
         prompt_name: str | None = None,
@@ -218,7 +221,7 @@ class Index:
         self.use_prompt(prompt, prompt_name, method)
         reranker = None if rerank is None else "the given model"
         if isinstance(rerank, str | os.PathLike):
-            reranker, rerank = os.fspath(rerank), load_fine_tuned(rerank)
+            reranker, rerank = os.fspath(rerank), load_reranker(rerank)
         checked = check_queries(queries)
         options: Any = {"method": method, "approximate": approximate, "rerank": rerank, "rerank_top": rerank_top}
         options["explain"] = explain
@@ -251,7 +254,7 @@ class Index:
         *,
         method: Method = "dense",
         approximate: bool = False,
-        rerank: FineTunedModel | None = None,
+        rerank: FineTunedModel | AnyReranker | None = None,
         rerank_top: int = 50,
         explain: bool = False,
         explainers: Sequence[Explainer] = (),
@@ -261,7 +264,7 @@ class Index:
         check_choice("method", method, get_args(Method))
         if top < 1:
             raise InputError(f"top is {top}; expected a number of texts, at least 1")
-        reranker = None if rerank is None else Reranker(rerank)
+        reranker = Reranker(rerank) if isinstance(rerank, FineTunedModel) else rerank
         if approximate:
             self._check_approximate()
         if method == "splade" and self.manifest.sparse is None:
@@ -334,7 +337,7 @@ class Index:
         return [Ranking.merge(of_query, top) for of_query in zip(*parts, strict=True)]
 
     def _best(
-        self, query: str, ranking: Ranking, top: int, reranker: Reranker | None
+        self, query: str, ranking: Ranking, top: int, reranker: AnyReranker | None
     ) -> tuple[Positions, Sequence[float]]:
         """The positions of the best texts of a ranking, by the reranker if there is one, and their scores."""
         if reranker is None:
@@ -496,6 +499,28 @@ class Index:
         self.reopen()
         if before is not None:
             before.cleanup()
+
+
+def require_reranker(name_or_path: str | os.PathLike[str]) -> None:
+    """InputError unless a model has a task head, or a vector for each token; `reranker_of` looks at what it is."""
+    if not is_multi_vector(find_folder(name_or_path)):
+        require_fine_tuned(name_or_path)
+
+
+def reranker_of(loaded: LoadedModel) -> AnyReranker:
+    """The reranker of a model: of pairs of texts, or by the vectors of tokens."""
+    if loaded.folder is not None and is_multi_vector(loaded.folder):
+        return MaxSimReranker(loaded)
+    return Reranker(fine_tuned_of(loaded))
+
+
+def load_reranker(name_or_path: str | os.PathLike[str]) -> AnyReranker:
+    """Load a reranker of either kind."""
+    from regard.inference.load_model import load_model
+
+    if is_multi_vector(find_folder(name_or_path)):
+        return MaxSimReranker(load_model(name_or_path))
+    return Reranker(load_fine_tuned(name_or_path))
 
 
 def engine_of(record: ModelRecord, loaded: LoadedModel, name: str) -> EmbeddingEngine:

@@ -49,6 +49,8 @@ class PredictionView(TypedDict, total=False):
     label: str | list[str]
     probabilities: dict[str, float] | list[float]
     value: float
+    score: float
+    logit: float
     entities: list[EntityView]
     tags: list[str]
     answer: str

@@ -24,7 +24,7 @@ from regard.inference.embedding.sparse import SparseEngine, SparseVectors
 from regard.inference.reranking import Reranker
 from regard.server.errors import invalid, too_long
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
-from regard.tasks.fine_tuned_model import FineTunedModel
+from regard.tasks.fine_tuned_model import FineTunedModel, check_finite
 from regard.tasks.task import TaskInput
 from regard.text import TokenIds, Tokenizer
 from regard.text.reading import ReadingCount
@@ -329,6 +329,7 @@ class TaskService:
         with torch.inference_mode():
             for index, output in compute_logits(self.model, inputs, device, precision=precision):
                 logits[index] = output
+        check_finite(logits, self.fine_tuned.name)
         ends = np.cumsum([len(part) for part in contents]).tolist()
         return [logits[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 

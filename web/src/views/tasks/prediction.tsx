@@ -286,8 +286,10 @@ export function namedProbabilities(prediction: PredictedExample): readonly (read
 
 /** The prediction in a few words. */
 export function summary(one: PredictedExample): string {
-  const { value, entities, nbest, probability, answer, ending, label } = one.prediction;
+  const { value, score, logit, entities, nbest, probability, answer, ending, label } = one.prediction;
   if (value !== undefined) return value.toFixed(3);
+  if (score !== undefined)
+    return logit === score ? score.toFixed(3) : `${score.toFixed(3)} (logit ${logit?.toFixed(3)})`;
   if (entities) return entities.map((entity) => `${entity.label} ${entity.text}`).join(", ") || "no entity";
   if (nbest) return `${percent(probability ?? 0)} ${answer || "no answer"}`;
   const probabilities = labelProbabilities(one);

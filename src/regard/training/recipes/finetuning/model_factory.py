@@ -91,6 +91,27 @@ class ModelFactory:
         return FineTunedModel(self.task, model, self.tokenizer, self.length, precision, language=self.language)
 
 
+class PublishedModelFactory(ModelFactory):
+    """Makes copies of a published model with its head, which reads the inputs that it was published for."""
+
+    def __init__(self, task: Task[Any], start: FineTunedModel, *, length: int) -> None:
+        super().__init__(
+            task, start.model.encoder, start.tokenizer, length=min(length or task.max_length, start.length)
+        )
+        self.start = start
+
+    @property
+    def rows(self) -> InputBuilder:
+        return replace(self.start, length=self.length).text_inputs
+
+    def new_model(self, seed: int) -> TaskModel:
+        torch.manual_seed(seed)  # of dropout
+        return copy.deepcopy(self.start.model)
+
+    def fine_tuned_model(self, model: TaskModel, *, precision: Precision = "auto") -> FineTunedModel:
+        return replace(super().fine_tuned_model(model, precision=precision), published=self.start.published)
+
+
 class ImageModelFactory(ModelFactory):
     """Makes Vision Transformers: with new weights, or a pretrained one with a new layer for the classes."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -32,11 +33,18 @@ from regard.files.json_files import json_bytes, read_checked_json, read_json, wi
 from regard.known import DEFAULT_EMBEDDING_MODEL, MULTILINGUAL
 from regard.models.family import can, describe_model
 from regard.tasks.encoder_with_head import TaskModel
-from regard.tasks.fine_tuned_model import FineTunedModel, calibrate, load_fine_tuned, save_fine_tuned, score
+from regard.tasks.fine_tuned_model import (
+    FineTunedModel,
+    calibrate,
+    is_published,
+    load_fine_tuned,
+    save_fine_tuned,
+    score,
+)
 from regard.tasks.image_classification import ImageTask
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.registry import DataSource, check_labels, get_task, read_examples
-from regard.tasks.task import LossFunction
+from regard.tasks.task import LossFunction, Task
 from regard.training.distributed.world import World, join_world
 from regard.training.doctor import examine_data, problems
 from regard.training.doctor.data import classes, texts_of
@@ -45,7 +53,12 @@ from regard.training.recipe import TrainingRun
 from regard.training.recipes.finetuning import baseline
 from regard.training.recipes.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
 from regard.training.recipes.finetuning.linear_head import FrozenTrainer
-from regard.training.recipes.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory
+from regard.training.recipes.finetuning.model_factory import (
+    ImageModelFactory,
+    ModelFactory,
+    PublishedModelFactory,
+    StudentFactory,
+)
 from regard.training.recipes.finetuning.recipe import FineTuningInputs, FineTuningRecipe
 from regard.training.recipes.finetuning.report import BaselineResult, FineTuningReport, SeedResult, summarize
 from regard.training.run import Session, in_main, run
@@ -317,8 +330,9 @@ def fine_tune(
             factory: ModelFactory = yield from _image_factory(data["train"].examples, start, settings)
         else:
             learned = get_task(task).from_examples(data["train"].examples)
-            factory = ModelFactory(learned, *loading.load(start or ""), length=settings.training.max_length)
-            factory.folder = loading.find_folder(start or "")
+            folder = loading.find_folder(start or "")
+            factory = yield from _text_factory(learned, folder, length=settings.training.max_length)
+            factory.folder = folder
             factory.language = stated_language(factory.folder)
         name = start or "a new ViT"
         yield from _data_problems(factory, data, name)
@@ -333,6 +347,22 @@ def fine_tune(
 
     job = FineTuning(prepare, loss=loss)
     return (_run_both if both else run)(job, output, callbacks=Callbacks(callbacks), **options)
+
+
+def _text_factory(learned: Task[Any], folder: Path, *, length: int) -> Events[ModelFactory]:
+    """New heads on the model in a folder; a published model with a head for these labels goes on with it."""
+    if is_published(folder):
+        start = load_fine_tuned(folder)
+        task = start.task.continued(learned)
+        if task is not None and can(start.model.encoder, "fine-tuning"):
+            reason = ": it has the labels of the data" if start.labels else ""
+            yield Note(message=f"the head of {folder.name} goes on{reason}")
+            return PublishedModelFactory(task, start, length=length)
+        labels = f" of {', '.join(start.task.labels[:10])}" if start.task.labels else ""
+        yield Note(message=f"the head is new: that of {folder.name} is for the task {start.task.name}{labels}")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not used: ")  # the head, as the note says
+        return ModelFactory(learned, *loading.load(folder), length=length)
 
 
 def _run_both(
@@ -390,6 +420,11 @@ def distill(
 
     def prepare(world: World) -> Events[FineTuningInputs]:
         fine_tuned = load_fine_tuned(teacher)
+        if fine_tuned.published is not None:
+            raise InputError(
+                f"{os.fspath(teacher)}: expected a teacher that `regard train` wrote, found a published model; train "
+                f"it on your data first: regard train {fine_tuned.task.name} --model {os.fspath(teacher)}"
+            )
         settings = config or FineTuningConfig.load(defaults=DISTILLATION_DEFAULTS)
         data = yield from _read(fine_tuned.task.name, train, dev, table, split, limit)
         student = StudentFactory(fine_tuned, layers=layers, length=settings.training.max_length)

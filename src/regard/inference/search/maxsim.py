@@ -1,0 +1,217 @@
+"""Multi-vector models (ColBERT, Khattab and Zaharia, 2020): a vector for each token, compared by MaxSim.
+
+score(q, d) = sum over the tokens i of q of  max over the tokens j of d of  q_i . d_j
+
+The folders are those of sentence-transformers' MultiVectorEncoder. Such a model scores the best texts of a search
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.errors import InputError
+from regard.events import drain
+from regard.files.json_files import read_json
+from regard.inference.embedding.engine import EmbeddingEngine
+from regard.inference.embedding.module_folders import Module, check_keys, read_modules
+from regard.inference.embedding.modules import TOKENS, VectorModule, read_module
+from regard.inference.embedding.sentence_transformers import HARMLESS_MODEL, MODEL_CONFIG, SentenceSettings
+from regard.inference.reranking import Relevance
+from regard.inference.search.explain import Explanation, ScorePart
+from regard.nn.masks import Padded
+from regard.text import TokenIds
+
+MULTI_VECTOR = "MultiVectorEncoder"
+SIMILARITIES = ("maxsim", "meanmaxsim")
+BLOCK = 64  # texts whose vectors are in memory at once
+EXPANSION = ("strategy", "attend", "token", "length")
+Vectors = NDArray[np.float64]
+
+
+def is_multi_vector(folder: Path) -> bool:
+    """Whether a folder is that of a multi-vector model."""
+    path = folder / MODEL_CONFIG
+    return path.is_file() and read_json(path).get("model_type") == MULTI_VECTOR
+
+
+class MaxSimReranker:
+    """A multi-vector model as a reranker; InputError names what its folder says that Regard does not follow."""
+
+    def __init__(self, loaded: LoadedModel, *, precision: str | None = None) -> None:
+        folder = loaded.folder
+        if folder is None or not is_multi_vector(folder):
+            raise InputError(f"{loaded.name} is no multi-vector model; expected a folder of {MULTI_VECTOR}")
+        document = {key: value for key, value in read_json(folder / MODEL_CONFIG).items() if key not in HARMLESS_MODEL}
+        known = ("model_type", "prompts", "default_prompt_name", "similarity_fn_name")
+        check_keys(Module(MULTI_VECTOR, folder, folder / MODEL_CONFIG, document), known)
+        self.similarity = document.get("similarity_fn_name") or "maxsim"
+        if self.similarity not in SIMILARITIES:
+            raise InputError(
+                f"{folder}: similarity_fn_name is {self.similarity!r}; expected {' or '.join(SIMILARITIES)}"
+            )
+        modules = read_modules(folder)
+        if not modules or modules[0].kind != "Transformer":
+            raise InputError(f"{folder / 'modules.json'}: expected a Transformer first, and then Dense and others")
+        self.name, (transformer, *others) = loaded.name, modules
+        task = transformer.settings.get("transformer_task", "feature-extraction")
+        if task != "feature-extraction":
+            raise InputError(f"{transformer.path}: transformer_task is {task!r}; expected 'feature-extraction'")
+        self.expansion = _expansion(transformer)
+        self.skipped: dict[str, set[int]] = {"query": set(), "document": set()}
+        self.modules: list[VectorModule] = []
+        for module in others:
+            if module.kind == "MultiVectorMask":
+                self._read_mask(module, loaded.tokenizer)
+            elif module.kind in ("Dense", "LayerNorm", "Normalize", "Dropout"):
+                found = read_module(module.kind, module.folder, of=TOKENS)
+                self.modules += [] if found is None else [found]
+            else:
+                raise InputError(
+                    f"{folder / 'modules.json'}: unsupported module: {module.kind}; expected Transformer, and then any "
+                    "of Dense, LayerNorm, Normalize, Dropout and MultiVectorMask"
+                )
+        prompts = {name: text or "" for name, text in dict(document.get("prompts") or {}).items()}  # type: ignore[call-overload]
+        device = next(loaded.model.parameters()).device
+
+        def engine(task: Any, length: int | None) -> EmbeddingEngine:
+            settings = SentenceSettings(max_length=length or transformer.max_length(), prompts=prompts)
+            return EmbeddingEngine(
+                loaded.model,
+                loaded.tokenizer,
+                pooling="none",
+                prompt=settings.find_prompt(task=task),
+                settings=settings,
+                device=device,
+                precision=precision,
+            )
+
+        self.documents = engine("document", transformer.settings.get("document_length"))
+        length = transformer.settings.get("query_length")
+        if self.expansion is not None:
+            floor = self.expansion["length"]
+            length = floor if self.expansion["strategy"] == "fixed" else length and max(length, floor)
+        self.queries = engine("query", length)
+
+    def _read_mask(self, module: Module, tokenizer: Any) -> None:
+        check_keys(module, ("skiplist_words", "skiplist_tasks"))
+        tasks = module.settings.get("skiplist_tasks") or ["document"]
+        words = module.settings.get("skiplist_words") or []
+        unknown = set([tasks] if isinstance(tasks, str) else tasks) - set(self.skipped)
+        if unknown or not isinstance(words, list):
+            raise InputError(f"{module.path}: skiplist_tasks is {tasks!r}; expected query, document or both")
+        vocabulary = tokenizer.vocabulary
+        ids = {vocabulary[word] for word in words if word in vocabulary}  # others are no tokens
+        for task in [tasks] if isinstance(tasks, str) else tasks:
+            self.skipped[task] |= ids
+
+    def encode_query(self, query: str) -> tuple[Vectors, list[str], bool]:
+        """The vectors of a query, the tokens that they are of, and whether the query was cut."""
+        tokens = self.queries.tokenize([query])
+        ids, cut = tokens.ids.tolist(), bool(tokens.num_truncated[0])
+        missing = 0 if self.expansion is None else max(0, int(self.expansion["length"]) - len(ids))
+        if not missing:
+            (hidden,) = self.queries.embed_token_ids(tokens)
+        elif self.expansion is not None and self.expansion["attend"]:
+            ids += [self._expansion_id()] * missing
+            (hidden,) = self.queries.embed_token_ids(TokenIds.from_lists([ids]))
+        else:  # the tokens that expand the query read the others, and are not read
+            mask = torch.tensor([[True] * len(ids) + [False] * missing], device=self.queries.device)
+            ids += [self._expansion_id()] * missing
+            with torch.inference_mode():
+                rows = torch.tensor([ids], device=self.queries.device)
+                hidden = self.queries.model(rows, Padded(mask))[0].float().cpu().numpy()
+        kept = [position for position, number in enumerate(ids) if number not in self.skipped["query"]]
+        return self._finished(hidden)[kept], [self.queries.tokenizer.token(ids[position]) for position in kept], cut
+
+    def encode_documents(self, texts: Sequence[str]) -> list[tuple[Vectors, list[int], bool]]:
+        """For each text its vectors, the ids of their tokens, and whether it was cut."""
+        tokens = self.documents.tokenize(texts)
+        hidden = self.documents.embed_token_ids(tokens, characters=sum(map(len, texts)))
+        found = []
+        rows = np.split(tokens.ids, np.cumsum(tokens.lengths)[:-1])
+        for ids, vectors, cut in zip(rows, hidden, tokens.num_truncated.tolist(), strict=True):
+            kept = [position for position, number in enumerate(ids.tolist()) if number not in self.skipped["document"]]
+            found.append((self._finished(vectors)[kept], ids[kept].tolist(), bool(cut)))
+        return found
+
+    def steps(self, query: str, texts: Sequence[str]) -> Generator[int, None, list[Relevance]]:
+        """The relevance of each text, in order; yields the number of finished texts from time to time."""
+        vectors, _, _ = self.encode_query(query)
+        found: list[Relevance] = []
+        for start in range(0, len(texts), BLOCK):
+            for document, _, cut in self.encode_documents(texts[start : start + BLOCK]):
+                score = sum_of(self._maxima(vectors, document)[0])
+                found.append(Relevance(score, score, cut))
+            yield len(found)
+        return found
+
+    def relevance_of(self, query: str, texts: Sequence[str]) -> list[Relevance]:
+        """The relevance of each text, in order."""
+        return drain(self.steps(query, texts))
+
+    def explain(self, query: str, texts: Sequence[str]) -> list[Explanation]:
+        """For each token of the query the token of the text that it is most similar to; these sum to the score."""
+        vectors, names, _ = self.encode_query(query)
+        found = []
+        for document, ids, _ in self.encode_documents(texts):
+            values, nearest = self._maxima(vectors, document)
+            pairs = [
+                f"{name} ~ {self.documents.tokenizer.token(ids[position])}"
+                for name, position in zip(names, nearest, strict=False)  # a text without tokens has none
+            ]
+            parts = [ScorePart(name=pair, contribution=value) for pair, value in zip(pairs, values, strict=True)]
+            found.append(Explanation(method="maxsim", value=sum_of(values), parts=parts))
+        return found
+
+    def _maxima(self, query: Vectors, document: Vectors) -> tuple[list[float], list[int]]:
+        """What each token of a query adds to the score, and the token of the text that it is most similar to."""
+        if not len(query) or not len(document):
+            return [], []
+        products = query @ document.T
+        values = products.max(axis=1) / (len(query) if self.similarity == "meanmaxsim" else 1)
+        return values.tolist(), products.argmax(axis=1).tolist()
+
+    def _finished(self, hidden: NDArray[np.float32]) -> Vectors:
+        with torch.inference_mode():
+            vectors = torch.from_numpy(hidden)
+            for module in self.modules:
+                vectors = module(vectors)
+        return vectors.double().numpy()
+
+    def _expansion_id(self) -> int:
+        tokenizer, token = self.queries.tokenizer, (self.expansion or {}).get("token")
+        if token is not None:
+            return int(tokenizer.id(token))
+        found = tokenizer.mask_token_id if tokenizer.mask_token_id is not None else tokenizer.eos_token_id
+        if found is None:
+            raise InputError(f"{self.name}: query_expansion needs a mask token, and the tokenizer has none")
+        return int(found)
+
+
+def sum_of(values: Sequence[float]) -> float:
+    """The sum from left to right."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
+
+
+def _expansion(transformer: Module) -> dict[str, Any] | None:
+    """How queries are expanded; None if they are not."""
+    stated = transformer.settings.get("query_expansion")
+    if stated is None:
+        return None
+    length = stated.get("length") if isinstance(stated, dict) else None
+    if not isinstance(length, int) or length < 1 or stated.get("strategy") not in ("fixed", "min"):
+        raise InputError(f"{transformer.path}: query_expansion is {stated!r}; expected a strategy and a length")
+    if unknown := set(stated) - set(EXPANSION):
+        raise InputError(f"{transformer.path}: query_expansion has {', '.join(sorted(unknown))}; expected none of this")
+    return {"attend": False, "token": None, **stated}
