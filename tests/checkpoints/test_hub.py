@@ -265,6 +265,19 @@ def test_a_model_in_the_folder_of_its_module(modular: FakeHub) -> None:
     assert fetch("user/tiny", offline=True) == folder
 
 
+@pytest.mark.parametrize("place", ["", ".", "0_StaticEmbedding"])
+def test_static_embeddings(place: str, model: FakeHub) -> None:
+    """They have no config.json, or that of model2vec, whose modules.json calls the folder itself "."."""
+    inside = f"{place}/" if place not in ("", ".") else ""
+    modules = [{"path": place, "type": "sentence_transformers.models.StaticEmbedding"}]
+    names = {f"{inside}model.safetensors": WEIGHTS, f"{inside}tokenizer.json": b"{}"}
+    model.models["user/static"] = {"modules.json": json.dumps(modules).encode(), "onnx/x.onnx": b"", **names}
+    folder = fetch("user/static")
+    assert files_in(folder / inside) >= {"model.safetensors", "tokenizer.json"}
+    assert not (folder / "onnx").exists()
+    assert fetch("user/static", offline=True) == folder
+
+
 @pytest.mark.parametrize("path", ["../x", "/etc", "*", "a/../b", "a" * 300, "é", "x y"])
 def test_modules_in_other_folders_are_refused(model: FakeHub, path: str) -> None:
     model.models["user/tiny"]["modules.json"] = json.dumps([{"path": path}]).encode()

@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file, save_file
+import torch
+from safetensors.torch import load_file, save, save_file
 
 import regard
 from regard.errors import InputError
 from regard.inference.load_model import load_model
 from regard.inference.model_description import describe_model
 from regard.models.family import family_of
+from regard.text import Tokenizer
 from tests.checkpoints.conftest import FakeHub, fake_hub  # noqa: F401
 from tests.parity.published import ENCODERS, publish
 from tests.parity.references import REFERENCES
@@ -122,3 +124,26 @@ def test_a_config_that_cannot_be_used(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(text)
     (reason,) = describe_model(str(tmp_path)).refused
     assert "config.json" in reason
+
+
+@pytest.mark.parametrize("folder", ["", "0_StaticEmbedding"])
+@pytest.mark.parametrize("model2vec", [False, True])
+def test_static_embeddings_of_the_hub(
+    fake_hub: FakeHub,  # noqa: F811
+    tiny_bert_folder: Path,
+    folder: str,
+    model2vec: bool,
+) -> None:
+    start = f"{folder}/" if folder else ""
+    size = Tokenizer.open(tiny_bert_folder).size
+    tensors = {"embedding.weight": torch.randn(size, 5)}
+    if model2vec:
+        tensors = {"embeddings": torch.randn(3, 5), "mapping": torch.arange(size) % 3, "weights": torch.rand(size)}
+    fake_hub.models["user/static"] = {
+        "modules.json": json.dumps([{"path": folder, "type": "sentence_transformers.models.StaticEmbedding"}]).encode(),
+        f"{start}tokenizer.json": (tiny_bert_folder / "tokenizer.json").read_bytes(),
+        f"{start}model.safetensors": save(tensors),
+    }
+    described = describe_model("user/static")
+    assert described.refused == [] and described.download == len(save(tensors)) and "search" in described.suits
+    assert regard.embed(["a film"], model="user/static").vectors.shape == (1, 5)

@@ -356,7 +356,10 @@ def _named_folders(path: Path) -> list[str]:
         types = document.get("types") if isinstance(document, dict) else None
         return [str(name) for name in types] if isinstance(types, dict) else []
     modules = document if isinstance(document, list) else []
-    named = [str(one.get("path") or "") for one in modules if isinstance(one, dict)]
+    named = []
+    for number, one in enumerate(module for module in modules if isinstance(module, dict)):
+        kind = str(one.get("type", "")).rpartition(".")[2]
+        named.append(str(one.get("path", f"{number}_{kind}" if number else "")))
     return [name for name in named if name not in ("", ".")]
 
 
@@ -440,7 +443,8 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _model_folder(folders: Collection[str], files: Collection[str]) -> str | None:
-    """The first folder with the config and the weights of a model; older ones of sentence-transformers are inside."""
+    """The first folder with the weights of a model and its config, or its tokenizer alone if it has no Transformer;
+    older ones of sentence-transformers are inside."""
     for path in folders:
         present = _inside(path, files)
         weights = preferred_weights(present)

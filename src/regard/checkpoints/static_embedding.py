@@ -61,7 +61,7 @@ def read_static_embedding(folder: Path) -> StaticEmbedding:
         )
     mapping, weights, vectors = tensors.get("mapping"), tensors.get("weights"), vectors.float()
     if mapping is not None:
-        if mapping.is_floating_point() or mapping.ndim != 1 or not bool((mapping < len(vectors)).all()):
+        if mapping.is_floating_point() or mapping.ndim != 1 or not _is_below(mapping, len(vectors)):
             raise InputError(f"{folder}: mapping names rows that the {len(vectors)} rows of embeddings do not have")
         vectors = vectors[mapping.long()]
     if weights is not None:
@@ -69,3 +69,7 @@ def read_static_embedding(folder: Path) -> StaticEmbedding:
             raise InputError(f"{folder}: there are {len(weights)} weights for {len(vectors)} tokens")
         vectors = vectors * weights.float()[:, None]
     return StaticEmbedding(vectors.contiguous().to(torch.float32))
+
+
+def _is_below(mapping: Tensor, count: int) -> bool:
+    return mapping.is_meta or bool((mapping < count).all())  # an outline has no values

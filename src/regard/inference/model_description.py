@@ -31,7 +31,7 @@ SUITS: tuple[tuple[set[ModelCapability], tuple[str, ...]], ...] = (
     ({"fine-tuned"}, ("predict", "evaluate")),
     ({"fine-tuned", "text-encoder"}, ("attribute", "faithfulness", "ablate")),
     ({"text-encoder"}, VECTORS),
-    ({"sentence-embedding"}, ("classify",)),
+    ({"sentence-embedding"}, (*VECTORS, "classify")),
     ({"image-text"}, ("similarity",)),
     ({"masked-lm"}, ("fill", "compare")),
     ({"next-sentence"}, ("next",)),
