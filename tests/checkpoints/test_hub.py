@@ -356,7 +356,7 @@ def test_too_many_requests(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("plain", [False, True])
 def test_missing_model(model: FakeHub, plain: bool) -> None:
     model.plain_errors = plain
-    with pytest.raises(InputError, match=r"user/tinny: no such model on the hub .*, or it is private, and no such folder"):
+    with pytest.raises(InputError, match=r"user/tinny: no such model on the hub .* private, and no such folder"):
         fetch("user/tinny")
 
 

@@ -14,7 +14,16 @@ from regard.data.examples import TextExample, example_values
 from regard.data.readers import read_text_examples
 from regard.errors import InputError, check_choice
 from regard.tasks.regression import Regression
-from regard.tasks.task import PUBLISHED_LABELS, ColumnKind, ExplainedOutput, Prediction, ProblemType, Task, TaskInput, config_labels
+from regard.tasks.task import (
+    PUBLISHED_LABELS,
+    ColumnKind,
+    ExplainedOutput,
+    Prediction,
+    ProblemType,
+    Task,
+    TaskInput,
+    config_labels,
+)
 from regard.tasks.text_classification import TextClassification
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
