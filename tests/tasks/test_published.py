@@ -15,7 +15,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import regard
-from regard.errors import InputError
+from regard.errors import InputError, RegardError
 from regard.tasks.fine_tuned_model import describe_compute, is_fine_tuned, load_fine_tuned
 from regard.tasks.sequence_classification import SequenceScoring
 from regard.tasks.task import config_labels
@@ -129,7 +129,7 @@ def test_missing_and_damaged_weights(published: Publish) -> None:
         load_fine_tuned(folder)
     weights["classifier.bias"][1] = float("nan")
     save_file(weights, path)
-    with pytest.raises(InputError, match="not finite"):
+    with pytest.raises(RegardError, match="not finite"):
         load_fine_tuned(folder).predict("the film")
 
 

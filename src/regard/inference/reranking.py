@@ -21,7 +21,8 @@ from regard.data.batch import group_by_size
 from regard.data.examples import TextExample
 from regard.data.readers.tables import Missing
 from regard.data.rows import Row, RowReader
-from regard.errors import InputError, RegardError
+from regard.engine.batches import check_finite
+from regard.errors import InputError
 from regard.events import Event, Progress, map_events
 from regard.inference.search.results import kept_columns, one_line, with_columns
 from regard.render.result import Result, Table
@@ -83,8 +84,7 @@ class Reranker:
         """The scores of inputs; `logits` has the (positions, outputs) of each."""
         rows = torch.stack([row.double().mean(0) for row in logits])  # a decoder reads a pair in both orders
         values = rows[:, 0] if self.positive is None else rows[:, self.positive] - rows[:, 1 - self.positive]
-        if not torch.isfinite(values).all():
-            raise RegardError(f"{self.model.name} computed NaN or infinity; its checkpoint may be damaged")
+        check_finite([values], self.model.name)
         scores = self.activation(values).tolist()
         return [
             Relevance(score, logit, any(sequence.num_truncated for sequence in one.sequences))

@@ -27,6 +27,7 @@ from regard.data.examples import Example, without_label
 from regard.data.files import refuse_file_name
 from regard.data.image_processor import ImageProcessor, image_processor_of
 from regard.data.readers import TableOptions
+from regard.engine.batches import check_finite
 from regard.engine.precision import PRECISION_NAMES, InferencePrecision, PrecisionChoice, resolve_precision
 from regard.errors import InputError, check_choice
 from regard.events import drain
@@ -228,12 +229,6 @@ def predict_steps(
     check_finite(logits, model.name)
     truncated = {item.example for item in inputs if any(sequence.num_truncated for sequence in item.sequences)}
     return model.task.postprocess(examples, inputs, logits), len(truncated)
-
-
-def check_finite(logits: Sequence[Tensor], name: str) -> None:
-    """Raise InputError if a model gives NaN or infinity, which no probability can be made of."""
-    if len(logits) and not bool(torch.cat([part.flatten() for part in logits]).isfinite().all()):
-        raise InputError(f"{name}: the model gives scores that are not finite numbers; its weights are damaged")
 
 
 def predict_stream(

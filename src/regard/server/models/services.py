@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.reading import reading_count
 from regard.data.examples import TextExample
+from regard.engine.batches import check_finite
 from regard.errors import InputError, suggest
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.inference.embedding.sparse import SparseEngine, SparseVectors
@@ -25,7 +26,7 @@ from regard.inference.reranking import Relevance, Reranker
 from regard.inference.search.maxsim import MaxSimReranker
 from regard.server.errors import RequestError, invalid, too_long
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
-from regard.tasks.fine_tuned_model import FineTunedModel, check_finite
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.task import TaskInput
 from regard.text import TokenIds, Tokenizer
 from regard.text.reading import ReadingCount
