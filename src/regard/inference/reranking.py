@@ -1,7 +1,8 @@
 """`Reranker`: scores of texts for a query, by a model that reads both together (a cross-encoder).
 
 Every door uses it: `regard rerank`, `regard search --rerank`, and the servers' /rerank and /v1/rerank. The order and
-the scores are those of sentence-transformers' `CrossEncoder.rank`.
+the scores are those of sentence-transformers' `CrossEncoder.rank`. A multi-vector model takes its place there as a
+`search.maxsim.MaxSimReranker`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, PrivateAttr
@@ -30,7 +31,10 @@ from regard.tasks.fine_tuned_model import CHUNK_SIZE, STEP, FineTunedModel
 from regard.tasks.prediction.inputs import chosen_columns
 from regard.tasks.sequence_classification import ACTIVATIONS
 from regard.tasks.task import TaskInput
-from regard.wording import count_of
+from regard.wording import count_of, were
+
+if TYPE_CHECKING:
+    from regard.inference.search.index import AnyReranker
 
 # Names of the class of two that says that a text fits, in any case.
 RELEVANT = ("1", "true", "yes", "positive", "relevant", "entailment", "duplicate", "paraphrase", "equivalent")
@@ -66,6 +70,10 @@ class Reranker:
         self.prompt = "" if published is None else read_cross_encoder(published).prompt
         activation = getattr(task, "activation", "identity") if self.positive is None else "sigmoid"
         self.activation = ACTIVATIONS[activation]
+
+    def precision_notes(self) -> list[str]:
+        """What precision auto was and why, once it is known."""
+        return self.model.precision_notes()
 
     def preprocess(self, pairs: Sequence[tuple[str, str]]) -> list[TaskInput]:
         """The inputs of pairs of a query and a text, truncated as sentence-transformers does it."""
@@ -155,12 +163,13 @@ class RerankResult(Result):
 
     def notes(self) -> list[str]:
         """What happened to rows that are blank, skipped or too long."""
-        cut = f"{count_of(self.truncated, 'pair')} of query and text had too many tokens and were cut"
+        pairs = f"{count_of(self.truncated, 'pair')} of query and text"
+        cut = f"{pairs} had too many tokens and {were(self.truncated)} cut"
         return [*self._notes, *([cut] if self.truncated else [])]
 
 
 def rerank_rows(
-    reranker: Reranker,
+    reranker: AnyReranker,
     query: str,
     rows: RowReader,
     *,

@@ -112,12 +112,13 @@ class FineTunedModel:
         *,
         columns: Sequence[str] | str | None = None,
         keep: Sequence[str] | str = (),
+        aggregation: str | None = None,
     ) -> Any:
         """Predict a text, a text and a second one, the path of a file, a list of texts or pairs, or a DataFrame.
 
         Returns a `PredictResult`; for a DataFrame, a DataFrame with the columns of the predictions added: a name that
         it has already gets the prefix `predicted_`. `columns` are those of the texts, `keep` those to copy to the
-        result, or ["all"].
+        result, or ["all"]; `aggregation` is as for `with_aggregation`.
         """
         from regard.tasks.prediction.inputs import open_input
         from regard.tasks.prediction.predict import predict_input
@@ -126,7 +127,7 @@ class FineTunedModel:
             if isinstance(text, str):
                 refuse_file_name(text)
         table = TableOptions(columns=_names(columns))
-        counted = self.counted()
+        counted = self.with_aggregation(aggregation).counted()
         result = predict_input(
             counted.loaded.fine_tuned,
             open_input(self.task, data, second, table=table, keep=_names(keep) or (), names=self.text_columns),
