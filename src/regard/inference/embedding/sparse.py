@@ -25,7 +25,7 @@ from torch import Tensor
 from regard.cancellation import check_cancelled
 from regard.checkpoints.files import read_tensors
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.engine.batches import packed_batches, to_device
+from regard.engine.batches import check_finite, packed_batches, to_device
 from regard.engine.precision import compare_precisions, inference_copy
 from regard.errors import InputError, check_choice
 from regard.events import drain
@@ -321,6 +321,7 @@ class SparseEngine(EmbeddingEngine):
             rows = rows if rest is None else rows[:-1]
             if self.sparse.pooling == "max":
                 rows = self._activate(rows)  # which keeps the order, so that once per text suffices
+            check_finite([rows])
             if len(rows):
                 yield _largest(self._sparse(rows), self.max_active_dims)
 
