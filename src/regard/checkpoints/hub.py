@@ -134,8 +134,8 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None, wei
         if cached is None:
             raise RegardError(
                 f"{name}: no complete copy of revision {revision!r} is in the cache ({constants.HF_HUB_CACHE}), and "
-                f"offline mode is on. There is no such folder either: give a local one, or fetch it once with a network "
-                f"connection: HF_HUB_OFFLINE=0 {command}"
+                f"offline mode is on. There is no such folder either: give a local one, or fetch it once with a "
+                f"network connection: HF_HUB_OFFLINE=0 {command}"
             )
         return cached
     try:
