@@ -83,8 +83,8 @@ def test_answers_have_the_logits_of_transformers(family: str, tmp_path: Path) ->
     (item,) = model.task.preprocess([example], model.input_builder)
     wanted = theirs(**tokenizer("is it?", "film day", return_tensors="pt"))
     ((_, found),) = compute_logits(model.model, [item], torch.device("cpu"))
-    torch.testing.assert_close(found[:, 0], wanted.start_logits[0], atol=TOLERANCE, rtol=0)
-    torch.testing.assert_close(found[:, 1], wanted.end_logits[0], atol=TOLERANCE, rtol=0)
+    torch.testing.assert_close(found[:, 0], wanted.start_logits[0], atol=TOLERANCE, rtol=TOLERANCE)
+    torch.testing.assert_close(found[:, 1], wanted.end_logits[0], atol=TOLERANCE, rtol=TOLERANCE)
     assert model.predict("is it?", "film day").predictions[0]["answer"] in "film day"
 
 
