@@ -133,7 +133,8 @@ def read_sentence_settings(folder: Path, *, pooling: bool = True) -> SentenceSet
     if model_type(folder) == SPARSE:
         raise InputError(f"{path}: model_type is {SPARSE!r}; embed with kind sparse, and index with sparse (--sparse)")
     listed = read_modules(folder)
-    texts = _texts(listed[0] if listed else Module("Transformer", "", folder / MODULES), pooling=pooling)
+    first = replace(listed[0], kind="Transformer") if listed else Module("Transformer", "", folder / MODULES)
+    texts = _texts(first, pooling=pooling)
     settings = SentenceSettings(**texts, **_model(path, pooling=pooling))
     if not pooling:
         return settings.of_texts()
