@@ -31,7 +31,7 @@ def test_kinds_and_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize("listed", [{}, [], ["Transformer"], "x"])
 def test_what_is_no_list_of_modules_is_refused(listed: object, tmp_path: Path) -> None:
     write(tmp_path, "modules.json", listed)
-    with pytest.raises(InputError, match="modules.json: expected"):
+    with pytest.raises(InputError, match=r"modules\.json: expected"):
         read_modules(tmp_path)
 
 
@@ -47,7 +47,7 @@ def test_the_first_module_for_documents(tmp_path: Path) -> None:
 def test_unknown_keys_are_refused_by_name_where_they_are_read(tmp_path: Path) -> None:
     write(tmp_path, "modules.json", [{"type": f"{OWN}Transformer", "path": "0", "dtype": "fp8"}, {"path": "../x"}])
     transformer, outside = read_modules(tmp_path)
-    with pytest.raises(InputError, match="modules.json: dtype is 'fp8'"):
+    with pytest.raises(InputError, match=r"modules\.json: dtype is 'fp8'"):
         transformer.keys()
     with pytest.raises(InputError, match=r"'\.\./x'; expected a folder inside"):
         outside.keys()
@@ -55,12 +55,12 @@ def test_unknown_keys_are_refused_by_name_where_they_are_read(tmp_path: Path) ->
     write(tmp_path, "0/sentence_roberta_config.json", {"max_seq_length": 7, "odd": 1, "idle": None})
     keys = read_modules(tmp_path)[0].keys()
     assert keys.take_count("max_seq_length") == 7
-    with pytest.raises(InputError, match="sentence_roberta_config.json: odd is 1, which"):
+    with pytest.raises(InputError, match=r"sentence_roberta_config\.json: odd is 1, which"):
         keys.finish()
 
 
 def test_activations_are_classes_of_torch_without_sizes() -> None:
     assert activation("torch.nn.Tanh") is activation("torch.nn.modules.activation.Tanh") is nn.Tanh
     for name in ("os.system", "torch.nn.Linear", "torch.nn.functional.relu", "Tanh"):
-        with pytest.raises(InputError, match="expected a class of torch.nn"):
+        with pytest.raises(InputError, match="expected a class of torch"):
             activation(name)

@@ -59,7 +59,7 @@ def test_which_pair_models_rerank_and_classify(
 
 def test_a_sparse_encoder(tmp_path: Path) -> None:
     publish("bert", "MaskedLM", tmp_path)
-    kinds = ("models.Transformer", "models.SpladePooling")
+    kinds = ("sentence_transformers.models.Transformer", "sentence_transformers.models.SpladePooling")
     modules = [{"path": f"{number}_Pool" * number, "type": kind} for number, kind in enumerate(kinds)]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "config_sentence_transformers.json").write_text(json.dumps({"model_type": "SparseEncoder"}))
