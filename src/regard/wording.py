@@ -8,10 +8,14 @@ def count_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def were(count: int) -> str:
+    """The verb of a count of things: "was" for one, else "were"."""
+    return "was" if count == 1 else "were"
+
+
 def truncation_note(count: int) -> str:
     """Return the note for texts that were truncated to the model's maximum length."""
-    verb = "was" if count == 1 else "were"
-    return f"{count_of(count, 'text')} had more tokens than the model reads and {verb} truncated"
+    return f"{count_of(count, 'text')} had more tokens than the model reads and {were(count)} truncated"
 
 
 def excerpt(text: str, size: int) -> str:

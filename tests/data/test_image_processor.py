@@ -92,7 +92,8 @@ def test_a_processor_is_saved_with_its_model(tmp_path: Path) -> None:
     small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     model = Vit(VitConfig(image_size=(16, 16), patch_size=(8, 8), num_labels=2, **small))
     regard.save(model, tmp_path / "new")
-    assert image_processor_of(regard.load(tmp_path / "new")[0]) == ImageProcessor(
+    loaded, _ = regard.load(tmp_path / "new")
+    assert image_processor_of(loaded) == ImageProcessor(
         (16, 16), 3, (16, 16), image_mean=(0.5,) * 3, image_std=(0.5,) * 3
     )
     settings = {"size": {"shortest_edge": 20}, "crop_size": 16, "do_center_crop": True, "image_mean": [0.1, 0.2, 0.3]}
@@ -100,7 +101,8 @@ def test_a_processor_is_saved_with_its_model(tmp_path: Path) -> None:
     (tmp_path / "new" / "preprocessor_config.json").write_text(json.dumps(settings))
     loaded, _ = regard.load(tmp_path / "new")
     regard.save(loaded, tmp_path / "again")
-    again = image_processor_of(regard.load(tmp_path / "again")[0])
+    reloaded, _ = regard.load(tmp_path / "again")
+    again = image_processor_of(reloaded)
     assert again.size == 20 and again.image_mean == (0.1, 0.2, 0.3)
     assert again.to_dict() == image_processor_of(loaded).to_dict()
 

@@ -124,6 +124,7 @@ def test_none_is_answered_where_no_label_fits(tmp_path: Path, capsys: pytest.Cap
         above = max(scores.values()) > none["threshold"]
         assert row["label"] == (max(scores, key=scores.__getitem__) if above else "none")
         assert (row["cosine"] == "") == (not above)
+        assert float(row["fit"]) == max(scores.values())
     assert {row["label"] for row in written[-2:]} == {"none"}
     capsys.readouterr()
     assert run([*command, "--output", str(tmp_path / "out.csv"), "--keep", "topic"]) == 0
@@ -141,4 +142,10 @@ def test_none_with_a_model_of_pairs(tiny_bert_folder: Path) -> None:
     found = regard.classify(SENTENCES * 3, LABELS, model=model, none=0.5)
     assert found.none is not None and found.none.labels == 3 and found.none.texts == 12
     assert all(one["label"] in (*LABELS, "none") for one in found.predictions)
+    assert all((one["fit"] > found.none.threshold) == (one["label"] != "none") for one in found.predictions)
+    names, rows = found.to_table()
+    assert [row[names.index("fit")] for row in rows] == [one["fit"] for one in found.predictions]
+    alone = regard.classify(SENTENCES * 3, LABELS, model=model, multi_label=True).predictions
+    highest = [max(one["probabilities"].values()) for one in alone]
+    assert [one["fit"] for one in found.predictions] == pytest.approx(highest, abs=1e-5)
     assert all(sum(one["probabilities"].values()) == pytest.approx(1.0) for one in found.predictions)

@@ -34,7 +34,8 @@ class Both:
 
 def both(theirs: transformers.PreTrainedModel, folder: Path, tokenizer: Tokenizer | None) -> Both:
     randomized(theirs).save_pretrained(folder)
-    return Both(theirs, regard.load(folder)[0], tokenizer)
+    ours, _ = regard.load(folder)
+    return Both(theirs, ours, tokenizer)
 
 
 @pytest.fixture(scope="session")

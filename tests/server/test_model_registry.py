@@ -16,11 +16,13 @@ import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.inference.load_model import load_model
+from regard.server.errors import RequestError
 from regard.server.models import registry as registry_module
-from regard.server.models.registry import ModelRegistry, ModelState
+from regard.server.models.registry import ModelOptions, ModelRegistry, ModelState
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
+from tests.parity.published import publish
 from tests.server.coroutines import run_coroutine
 from tests.server.local import LOCAL, LocalProcess, local_registry, run_verb_stub
 
@@ -38,6 +40,18 @@ def load(registry: ModelRegistry, name: str) -> LoadedModel:
     process = run_coroutine(registry.process(registry.named(name), "verbs"))
     assert isinstance(process, LocalProcess)
     return process.served.loaded
+
+
+def test_a_model_that_cannot_predict_labels_is_named_by_its_task(tmp_path: Path) -> None:
+    publish("bert", "TokenClassification", tmp_path / "tags")
+    create = partial(LocalProcess, load=load_model, run_verb=None)
+    registry = ModelRegistry([str(tmp_path / "tags")], ModelOptions(), create=create)
+
+    async def choose() -> None:
+        await registry.choose("predict", "tags")
+
+    with pytest.raises(RequestError, match=r"tags, a model for tag, cannot .* POST /v1/predict"):
+        run_coroutine(choose())
 
 
 def test_models_are_loaded_in_order_in_the_background() -> None:

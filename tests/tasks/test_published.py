@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import regard
-from regard.errors import InputError
-from regard.tasks.fine_tuned_model import is_fine_tuned, load_fine_tuned
+from regard.errors import InputError, RegardError
+from regard.tasks.fine_tuned_model import describe_compute, is_fine_tuned, load_fine_tuned
 from regard.tasks.sequence_classification import SequenceScoring
 from regard.tasks.task import config_labels
 from tests.parity.published import LONG, SENTENCES, publish
@@ -128,7 +129,7 @@ def test_missing_and_damaged_weights(published: Publish) -> None:
         load_fine_tuned(folder)
     weights["classifier.bias"][1] = float("nan")
     save_file(weights, path)
-    with pytest.raises(InputError, match="not finite"):
+    with pytest.raises(RegardError, match="not finite"):
         load_fine_tuned(folder).predict("the film")
 
 
@@ -223,6 +224,20 @@ def test_long_texts_are_tagged_to_their_end(tmp_path: Path) -> None:
     entities = model.predict(LONG).predictions[0]["entities"]
     assert entities[-1]["end"] == len(LONG.rstrip())
     assert model.predict(["", "a"]).predictions[0]["entities"] is None
+
+
+def test_predict_takes_an_aggregation(tmp_path: Path) -> None:
+    publish("bert", "TokenClassification", tmp_path)
+    model, texts = regard.load(tmp_path), ["the day was good"]
+    expected = regard.predict(tmp_path, texts, aggregation="none").predictions
+    assert model.predict(texts, aggregation="none").predictions == expected
+    assert model.predict(texts).predictions == regard.predict(tmp_path, texts).predictions != expected
+
+
+def test_no_training_is_named_that_was_not_ours(published: Publish) -> None:
+    model = load_fine_tuned(published())
+    assert describe_compute(model, model.device) == "computing on cpu in float32"
+    assert "in training" in describe_compute(replace(model, trained=True, precision="bf16"), model.device)
 
 
 def test_other_tasks_have_no_aggregation(published: Publish) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from regard.cancellation import check_cancelled
 from regard.data.batch import Batch, Indices, group_by_token_budget
+from regard.errors import RegardError
 from regard.nn.masks import Packed
 from regard.text import TokenIds
 
@@ -45,6 +46,14 @@ def packed_batches(windows: Iterable[TokenIds], budget: int) -> Iterator[tuple[I
         rest, indices = (tokens, indices) if len(last) == 1 == len(tokens) else (tokens.select(last), indices[last])
     if len(rest):
         yield indices, rest
+
+
+def check_finite(results: Sequence[Tensor], name: str = "this model") -> None:
+    """Raise RegardError if a model computed NaN or infinity: its vectors and scores would mean nothing."""
+    if not all(bool(part.isfinite().all()) for part in results):
+        raise RegardError(
+            f"{name} computed NaN or infinity, not finite numbers; its weights may be damaged, so copy it again"
+        )
 
 
 def filler_lengths(count: int, max_length: int, *, min_step: int = MIN_STEP) -> list[int]:

@@ -22,7 +22,7 @@ from regard.data.batch import Batch
 from regard.engine.batches import pack_arrays, split_arrays, to_device
 from regard.nn.attention import Attention
 from regard.nn.experts import Experts
-from regard.nn.kernels import HALF
+from regard.nn.kernels import HALF, HEAD_WIDTHS
 from regard.nn.stack import Stack
 from regard.text import TokenIds
 
@@ -107,15 +107,21 @@ class GraphRecorder:
 def depends_on_lengths(model: nn.Module, dtype: torch.dtype) -> bool:
     """Whether the kernels for a packed batch depend on its texts, so that a graph cannot record them.
 
-    Experts get the tokens that chose them. A position bias, a score module and attention in float32 need one call of
-    attention for each length.
+    Experts get the tokens that chose them. A position bias, a score module, attention in float32 and heads of unusual
+    width need one call of attention for each length.
     """
     return dtype not in HALF or any(
         (isinstance(module, Stack) and module.relative is not None)
-        or (isinstance(module, Attention) and module.score is not None)
+        or (isinstance(module, Attention) and (module.score is not None or _has_odd_heads(module)))
         or isinstance(module, Experts)
         for module in model.modules()
     )
+
+
+def _has_odd_heads(attention: Attention) -> bool:
+    """Whether no kernel for packed batches has heads of this width."""
+    output = attention.output
+    return isinstance(output, nn.Linear) and output.in_features // attention.heads not in HEAD_WIDTHS
 
 
 class GraphedForward:

@@ -1,7 +1,8 @@
 """`Reranker`: scores of texts for a query, by a model that reads both together (a cross-encoder).
 
 Every door uses it: `regard rerank`, `regard search --rerank`, and the servers' /rerank and /v1/rerank. The order and
-the scores are those of sentence-transformers' `CrossEncoder.rank`.
+the scores are those of sentence-transformers' `CrossEncoder.rank`. A multi-vector model takes its place there as a
+`search.maxsim.MaxSimReranker`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, PrivateAttr
@@ -20,7 +21,8 @@ from regard.data.batch import group_by_size
 from regard.data.examples import TextExample
 from regard.data.readers.tables import Missing
 from regard.data.rows import Row, RowReader
-from regard.errors import InputError, RegardError
+from regard.engine.batches import check_finite
+from regard.errors import InputError
 from regard.events import Event, Progress, map_events
 from regard.inference.search.results import kept_columns, one_line, with_columns
 from regard.render.result import Result, Table
@@ -29,7 +31,10 @@ from regard.tasks.fine_tuned_model import CHUNK_SIZE, STEP, FineTunedModel
 from regard.tasks.prediction.inputs import chosen_columns
 from regard.tasks.sequence_classification import ACTIVATIONS
 from regard.tasks.task import TaskInput
-from regard.wording import count_of
+from regard.wording import count_of, were
+
+if TYPE_CHECKING:
+    from regard.inference.search.index import AnyReranker
 
 # Names of the class of two that says that a text fits, in any case.
 RELEVANT = ("1", "true", "yes", "positive", "relevant", "entailment", "duplicate", "paraphrase", "equivalent")
@@ -66,6 +71,10 @@ class Reranker:
         activation = getattr(task, "activation", "identity") if self.positive is None else "sigmoid"
         self.activation = ACTIVATIONS[activation]
 
+    def precision_notes(self) -> list[str]:
+        """What precision auto was and why, once it is known."""
+        return self.model.precision_notes()
+
     def preprocess(self, pairs: Sequence[tuple[str, str]]) -> list[TaskInput]:
         """The inputs of pairs of a query and a text, truncated as sentence-transformers does it."""
         examples = [TextExample(self.prompt + query, text) for query, text in pairs]
@@ -75,8 +84,7 @@ class Reranker:
         """The scores of inputs; `logits` has the (positions, outputs) of each."""
         rows = torch.stack([row.double().mean(0) for row in logits])  # a decoder reads a pair in both orders
         values = rows[:, 0] if self.positive is None else rows[:, self.positive] - rows[:, 1 - self.positive]
-        if not torch.isfinite(values).all():
-            raise RegardError(f"{self.model.name} computed NaN or infinity; its checkpoint may be damaged")
+        check_finite([values], self.model.name)
         scores = self.activation(values).tolist()
         return [
             Relevance(score, logit, any(sequence.num_truncated for sequence in one.sequences))
@@ -155,12 +163,13 @@ class RerankResult(Result):
 
     def notes(self) -> list[str]:
         """What happened to rows that are blank, skipped or too long."""
-        cut = f"{count_of(self.truncated, 'pair')} of query and text had too many tokens and were cut"
+        pairs = f"{count_of(self.truncated, 'pair')} of query and text"
+        cut = f"{pairs} had too many tokens and {were(self.truncated)} cut"
         return [*self._notes, *([cut] if self.truncated else [])]
 
 
 def rerank_rows(
-    reranker: Reranker,
+    reranker: AnyReranker,
     query: str,
     rows: RowReader,
     *,

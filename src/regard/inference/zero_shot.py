@@ -54,8 +54,9 @@ UNRELATED = tuple(
 
 
 class NoneCalibration(BaseModel):
-    """How "none" is decided: `threshold` of the score of the best label, chosen for the `rate` at which unrelated
-    labels exceed it; `measured` is that share for others. `texts` were read, and `labels` tried for each at once."""
+    """How "none" is decided: `threshold` of the `fit` of a prediction, the highest score of a label by itself, chosen
+    for the `rate` at which unrelated labels exceed it; `measured` is that share for others. `texts` were read, and
+    `labels` tried for each at once."""
 
     threshold: float
     rate: float
@@ -157,9 +158,10 @@ def none_notes(none: NoneCalibration) -> list[str]:
     """What the threshold for "none" is worth."""
     few = ", which are few" if none.texts < 30 else ""
     return [
-        f"none: where no label scores above {none.threshold:.3f}. Of labels that have nothing to do with the texts, "
-        f"the best of {none.labels} exceeds this in {100 * none.measured:.1f}% of cases (aim: {100 * none.rate:.1f}%; "
-        f"{none.texts} texts{few}). Labels that are wrong but near the subject are accepted more often"
+        f"none: where fit, the highest score of a label by itself, is not above {none.threshold:.3f}. Of labels that "
+        f"have nothing to do with the texts, the best of {none.labels} exceeds this in {100 * none.measured:.1f}% of "
+        f"cases (aim: {100 * none.rate:.1f}%; {none.texts} texts{few}). Labels that are wrong but near the subject are "
+        "accepted more often"
     ]
 
 

@@ -26,6 +26,7 @@ except ImportError:
     fused_add_norm = fused_linear_gelu = fused_mean_pool = fused_packed_attention = _does_not_apply
 
 HALF = (torch.bfloat16, torch.float16)
+HEAD_WIDTHS = range(8, 257, 8)  # of which there is a kernel for packed batches
 
 
 class KernelOptions(TypedDict):
@@ -89,7 +90,7 @@ def packed_attention(
 ) -> Tensor | None:
     """Return the weighted averages (N, H, D) within each sequence from one kernel; None if no kernel does it."""
     heads = query.shape[1]
-    if not (query.is_cuda and query.dtype in HALF):
+    if not (query.is_cuda and query.dtype in HALF and query.shape[-1] in HEAD_WIDTHS):
         return None
     unlimited = window is None or layout.max_length <= window + 1
     if layout is keys and key.shape[1] == heads and unlimited:  # for short sequences, without gradients

@@ -27,6 +27,7 @@ from regard.data.examples import Example, without_label
 from regard.data.files import refuse_file_name
 from regard.data.image_processor import ImageProcessor, image_processor_of
 from regard.data.readers import TableOptions
+from regard.engine.batches import check_finite
 from regard.engine.precision import PRECISION_NAMES, InferencePrecision, PrecisionChoice, resolve_precision
 from regard.errors import InputError, check_choice
 from regard.events import drain
@@ -111,12 +112,13 @@ class FineTunedModel:
         *,
         columns: Sequence[str] | str | None = None,
         keep: Sequence[str] | str = (),
+        aggregation: str | None = None,
     ) -> Any:
         """Predict a text, a text and a second one, the path of a file, a list of texts or pairs, or a DataFrame.
 
         Returns a `PredictResult`; for a DataFrame, a DataFrame with the columns of the predictions added: a name that
         it has already gets the prefix `predicted_`. `columns` are those of the texts, `keep` those to copy to the
-        result, or ["all"].
+        result, or ["all"]; `aggregation` is as for `with_aggregation`.
         """
         from regard.tasks.prediction.inputs import open_input
         from regard.tasks.prediction.predict import predict_input
@@ -125,7 +127,7 @@ class FineTunedModel:
             if isinstance(text, str):
                 refuse_file_name(text)
         table = TableOptions(columns=_names(columns))
-        counted = self.counted()
+        counted = self.with_aggregation(aggregation).counted()
         result = predict_input(
             counted.loaded.fine_tuned,
             open_input(self.task, data, second, table=table, keep=_names(keep) or (), names=self.text_columns),
@@ -227,12 +229,6 @@ def predict_steps(
     check_finite(logits, model.name)
     truncated = {item.example for item in inputs if any(sequence.num_truncated for sequence in item.sequences)}
     return model.task.postprocess(examples, inputs, logits), len(truncated)
-
-
-def check_finite(logits: Sequence[Tensor], name: str) -> None:
-    """Raise InputError if a model gives NaN or infinity, which no probability can be made of."""
-    if len(logits) and not bool(torch.cat([part.flatten() for part in logits]).isfinite().all()):
-        raise InputError(f"{name}: the model gives scores that are not finite numbers; its weights are damaged")
 
 
 def predict_stream(

@@ -29,8 +29,8 @@ METRICS = ("accuracy", "macro_f1")
 
 
 class ZeroShotLabels(TextClassification):
-    """One label per text, or any number (`multi_label`). With a `threshold`, a text gets the label "none" unless the
-    `fit` of a label is above it."""
+    """One label per text, or any number (`multi_label`). With a `threshold`, a text gets the label "none" unless its
+    `fit`, the highest of a label, is above it; predictions then have it, too."""
 
     score_name: ClassVar[str]  # of the scores in a prediction
     column: ClassVar[str]  # of the score of the predicted label, and what the columns of all labels begin with
@@ -48,23 +48,29 @@ class ZeroShotLabels(TextClassification):
             label = [name for name, score in by_label.items() if score >= 0.5]
         elif self.threshold is not None and fit <= self.threshold:
             label = NONE
-        return {**example_values(example), "label": label, self.score_name: by_label}
+        compared = {} if self.threshold is None else {"fit": fit}
+        return {**example_values(example), "label": label, **compared, self.score_name: by_label}
 
     @property
     def answer_keys(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("label", self.score_name)
+        return ("label", self.score_name) if self.threshold is None else ("label", "fit", self.score_name)
 
     @property
     def prediction_columns(self) -> dict[str, ColumnKind]:
-        """The label with its score (none for "none"; only the labels, if several may hold), and that of each label."""
+        """The label with its score (none for "none"; only the labels, if several may hold), the fit if there is a
+        threshold, and the score of each label."""
         first: dict[str, ColumnKind] = {"labels": "strings"}
         if not self.multi_label:
             first = {"label": "string", self.column: "number"}
+        if self.threshold is not None:
+            first["fit"] = "number"
         return first | {f"{self.prefix}_{label}": "number" for label in self.candidates}
 
     def to_columns(self, prediction: Prediction) -> dict[str, Any]:
         label, scores = prediction["label"], prediction[self.score_name]
         first = {"labels": label} if self.multi_label else {"label": label, self.column: scores.get(label)}
+        if self.threshold is not None:
+            first["fit"] = prediction["fit"]
         return first | {f"{self.prefix}_{name}": score for name, score in scores.items()}
 
     def compute_metrics(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.text.language import in_another_script
-from regard.wording import count_of
+from regard.wording import count_of, were
 
 MAX_UNKNOWN = 0.3  # of the tokens of a text; with more it counts as unreadable
 MIN_FOREIGN = 0.05  # of the tested texts; fewer may be names, code or mistakes
@@ -76,8 +76,7 @@ class ReadingCount:
 
     def cut_note(self) -> str:
         """Say how many texts were cut."""
-        were = "was" if self.cut == 1 else "were"
-        return f"{count_of(self.cut, 'text')} had more tokens than the model takes and {were} cut"
+        return f"{count_of(self.cut, 'text')} had more tokens than the model takes and {were(self.cut)} cut"
 
     def _is_new(self, text: str | tuple[str, str]) -> bool:
         before = len(self._seen)

@@ -22,7 +22,7 @@ class RerankRequest(RowsRequest):
     model: ModelName = option(
         ...,
         "-m",
-        help="A published reranker, or a folder of `regard train pair`.",
+        help="A published reranker, a multi-vector model (ColBERT), or a folder of `regard train pair`.",
         metavar="MODEL",
     )
     top: int | None = option(None, "-k", help="Keep only the best K. Default: all rows.", metavar="K", ge=1)
@@ -36,22 +36,25 @@ def rerank(request: RerankRequest, models: Models) -> Generator[Event, None, Rer
 
     The model is a cross-encoder, such as cross-encoder/ms-marco-MiniLM-L6-v2: scores and order are those of
     sentence-transformers' CrossEncoder. `logit` is the output of the model and decides the order; `score` is the logit
-    after the activation that the model states. Memory does not grow with the file if --top is given. To search many
-    texts, build an index and use `regard search --rerank`. A server answers POST /rerank and POST /v1/rerank.
+    after the activation that the model states. Without one it is a sigmoid, but none if problem_type is regression,
+    where CrossEncoder has a sigmoid; the order is the same. With a multi-vector model both are MaxSim.
+
+    Memory does not grow with the file if --top is given. To search many texts, build an index and use `regard search
+    --rerank`. A server answers POST /rerank and POST /v1/rerank.
 
     Example: regard rerank "battery does not last" reviews.csv --columns review --top 10 --model MODEL
     """
-    from regard.inference.reranking import Reranker, rerank_rows
+    from regard.inference.reranking import rerank_rows
+    from regard.inference.search.index import require_reranker, reranker_of
     from regard.inference.search.results import check_queries
-    from regard.tasks.fine_tuned_model import fine_tuned_of, require_fine_tuned
 
     (query,) = check_queries(request.query)
     rows = yield from open_texts(request.source, request)  # refused before the model is loaded
-    with models.use(request.model, require_fine_tuned) as loaded:
-        reranker = Reranker(fine_tuned_of(loaded).with_precision(request.precision))
+    with models.use(request.model, require_reranker) as loaded:
+        reranker = reranker_of(loaded, precision=request.precision)
         result = yield from rerank_rows(
             reranker, query, rows, top=request.top, keep=request.keep, missing=request.missing, name=request.model
         )
-    for note in (*reranker.model.precision_notes(), *result.notes()):
+    for note in (*reranker.precision_notes(), *result.notes()):
         yield Note(message=note)
     return result

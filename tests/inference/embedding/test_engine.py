@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,9 +14,10 @@ import torch
 from torch import nn
 
 import regard
-from regard.errors import InputError
+from regard.errors import InputError, RegardError
 from regard.inference.embedding.engine import EmbeddingEngine, TextError
 from regard.inference.embedding.sentence_transformers import SentenceSettings
+from regard.models import Bert, BertConfig
 from regard.text import Tokenizer
 
 TEXTS = [
@@ -178,6 +180,29 @@ def test_many_texts_on_a_gpu(precision: str, tolerance: float, pair: Pair) -> No
     pair[0].cpu()
     for start in (0, 19_992):
         np.testing.assert_allclose(found[start : start + 7], expected, atol=tolerance)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("heads", [4, 6])
+def test_heads_for_which_there_is_no_kernel(heads: int, pair: Pair) -> None:
+    """Of 12 and 8 values: kernels for packed batches have multiples of 8."""
+    config = BertConfig(
+        vocab_size=pair[1].size, hidden_size=48, num_hidden_layers=2, num_attention_heads=heads, intermediate_size=64
+    )
+    model = Bert(config, output_heads=())
+    texts = [" ".join(["the film was long"] * (1 + index % 7)) for index in range(3_000)]
+    expected = EmbeddingEngine(model, pair[1], precision="fp32").embed(texts[:7])
+    found = EmbeddingEngine(model, pair[1], precision="bf16", device="cuda").embed(texts)
+    np.testing.assert_allclose(found[:7], expected, atol=0.1)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "none"])
+def test_vectors_that_are_no_numbers_are_an_error(pooling: str, pair: Pair) -> None:
+    damaged = copy.deepcopy(pair[0])
+    damaged.embedding.tokens.weight.data[:] = float("nan")  # type: ignore[union-attr]
+    engine = EmbeddingEngine(damaged, pair[1], pooling=pooling)
+    with pytest.raises(RegardError, match="NaN or infinity"):
+        engine.embed_tokens(["the film"]) if pooling == "none" else engine.embed(["the film"])
 
 
 def test_normalized_vectors_have_length_one(pair: Pair) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ import regard
 from regard.errors import InputError
 from regard.inference.load_model import load_model
 from regard.inference.search.maxsim import MaxSimReranker
+from regard.server.errors import RequestError
+from regard.server.models.registry import ModelOptions
+from regard.server.models.served_model import ServedModel
+from regard.server.protocols.rerank import best_first
 from tests.inference.embedding.sparse_folders import TEXTS, change, multi_vector_encoder
 
 QUERIES = ["a blue mat", "", "the cat, the dog and the red bird ran on the mat! the cat sat. a dog"]
@@ -68,6 +73,40 @@ def test_search_reranks_and_explains(tmp_path: Path, tiny_bert_folder: Path) -> 
     index = regard.index(texts, model=tiny_bert_folder)
     again = index.search("a blue mat", rerank=folder).results[0].hits
     assert [hit.score for hit in again] == [hit.score for hit in hits]
+
+
+def test_rerank_orders_rows_by_maxsim(tmp_path: Path) -> None:
+    folder = multi_vector_encoder(tmp_path / "model", query_expansion=FIXED)
+    texts = [text for text in TEXTS if text]
+    found = regard.rerank("a blue mat", [*texts, ""], model=folder)
+    scores = expected(folder, "a blue mat", texts)
+    assert [one.row for one in found.results[:-1]] == sorted(range(len(texts)), key=lambda row: -scores[row])
+    assert [one.score for one in found.results[:-1]] == pytest.approx(sorted(scores, reverse=True), abs=1e-5)
+    assert [one.logit for one in found.results] == [one.score for one in found.results]
+    assert found.results[-1].score is None and found.blank == 1
+    auto = regard.rerank("a blue mat", texts, model=folder, precision="auto")
+    assert sorted(one.row for one in auto.results) == list(range(len(texts)))
+
+
+def test_a_multi_vector_model_is_served(tmp_path: Path) -> None:
+    folder = multi_vector_encoder(tmp_path / "model", query_expansion=FIXED)
+    setup = {"name": "mv", "path": str(folder), "lane": "serving", **asdict(ModelOptions(threads=1))}
+    model = ServedModel(setup)
+    assert model.info()["operations"] == ["rerank", "tokenize"]
+    service = model.services["task"]
+    arguments = {"param": "texts", "truncate": True, "rerank": True}
+    texts = [*TEXTS, "the red bird ran " * 200]  # several parts, and one text that is cut
+    requests = [service.prepare({"texts": [(query, text) for text in texts], **arguments}) for query in QUERIES[::2]]
+    results = service.compute([content for one in requests for _, content in one.parts])
+    for query, request in zip(QUERIES[::2], requests, strict=True):
+        own, results = results[: len(request.parts)], results[len(request.parts) :]
+        assert "was cut" in request.warning
+        assert [logit for _, logit in request.finish(own)] == [None] * len(texts)
+        scores = expected(folder, query, texts)
+        assert [score for score, _ in request.finish(own)] == pytest.approx(scores, abs=1e-5)
+        assert best_first(request.finish(own)) == sorted(range(len(texts)), key=lambda row: -scores[row])
+    with pytest.raises(RequestError, match="input 0 has more"):
+        service.prepare({"texts": [("a", texts[-1])], **arguments, "truncate": False})
 
 
 def test_what_is_not_followed_is_refused_by_name(tmp_path: Path) -> None:

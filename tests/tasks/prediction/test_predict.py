@@ -103,7 +103,7 @@ def test_blank_rows_have_empty_answers(make: Make, tmp_path: Path) -> None:
 def test_truncated_texts_are_counted(make: Make) -> None:
     result = make("classify").predict(["a film " * 100, "bad"])
     assert result.truncated == 1
-    assert any("64 tokens" in note for note in result.notes())
+    assert any("64 tokens and was cut" in note for note in result.notes())
 
 
 def test_a_data_frame_gets_columns(make: Make) -> None:

@@ -24,7 +24,7 @@ from regard.checkpoints.loading import find_folder, load
 from regard.data.batch import Batch
 from regard.data.prefetch import prefetch_map
 from regard.device import choose_device
-from regard.engine.batches import packed_batches, responsive_threads, run_batches, to_device
+from regard.engine.batches import check_finite, packed_batches, responsive_threads, run_batches, to_device
 from regard.engine.graphs import GraphedForward, depends_on_lengths
 from regard.engine.precision import compare_precisions, inference_copy, resolve_precision
 from regard.engine.tuning import CpuSettings, cpu_settings
@@ -335,6 +335,7 @@ class EmbeddingEngine:
                     with torch.inference_mode():  # left before the yield, or the caller would be in it too
                         work.result = forward(tokens)[: len(tokens)]
                     continue
+                check_finite([work.result])
                 if self._joins_pieces:
                     parts.append((indices, work.result.numpy()))
                 else:
@@ -360,8 +361,9 @@ class EmbeddingEngine:
                 if work.result is None:
                     with torch.inference_mode():
                         work.result = forward(part)[: len(part)]
-                else:
-                    vectors[indices] = work.result.numpy()
+                    continue
+                check_finite([work.result])
+                vectors[indices] = work.result.numpy()
         return vectors
 
     def embed_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
@@ -393,6 +395,7 @@ class EmbeddingEngine:
                         hidden = self._vectors("none", part)[: len(part.ids)].float()
                         work.result = F.normalize(hidden, dim=-1) if self.normalize else hidden
                     continue
+                check_finite([work.result])
                 rows = np.split(work.result.numpy(), np.cumsum(part.lengths)[:-1])
                 for index, vectors in zip(indices, rows, strict=True):
                     found[index] = vectors

@@ -34,7 +34,7 @@ from regard.checkpoints.module_folders import (
     model_type,
     read_modules,
 )
-from regard.engine.batches import packed_batches, to_device
+from regard.engine.batches import check_finite, packed_batches, to_device
 from regard.engine.precision import compare_precisions, inference_copy
 from regard.errors import InputError, check_choice
 from regard.events import drain
@@ -317,6 +317,7 @@ class SparseEngine(EmbeddingEngine):
             rows = rows if rest is None else rows[:-1]
             if self.sparse.pooling == "max":
                 rows = self._activate(rows)  # which keeps the order, so that once per text suffices
+            check_finite([rows])
             if len(rows):
                 yield _largest(self._sparse(rows), self.max_active_dims)
 

@@ -18,6 +18,7 @@ import numpy as np
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import find_folder
 from regard.checkpoints.reading import CountedModel
+from regard.engine.precision import InferencePrecision
 from regard.errors import InputError, RegardError, check_choice
 from regard.events import Event, drain
 from regard.files.disk import replace_folder
@@ -507,11 +508,11 @@ def require_reranker(name_or_path: str | os.PathLike[str]) -> None:
         require_fine_tuned(name_or_path)
 
 
-def reranker_of(loaded: LoadedModel) -> AnyReranker:
+def reranker_of(loaded: LoadedModel, *, precision: InferencePrecision | None = None) -> AnyReranker:
     """The reranker of a model: of pairs of texts, or by the vectors of tokens."""
     if loaded.folder is not None and is_multi_vector(loaded.folder):
-        return MaxSimReranker(loaded)
-    return Reranker(fine_tuned_of(loaded))
+        return MaxSimReranker(loaded, precision=precision)
+    return Reranker(fine_tuned_of(loaded).with_precision(precision))
 
 
 def load_reranker(name_or_path: str | os.PathLike[str]) -> AnyReranker:

@@ -27,7 +27,7 @@ from regard.checkpoints.module_folders import (
     model_type,
     read_modules,
 )
-from regard.errors import InputError
+from regard.errors import InputError, RegardError
 from regard.events import drain
 from regard.inference.embedding.engine import EmbeddingEngine
 from regard.inference.embedding.modules import READERS, TOKENS, VectorModule, read_module
@@ -142,8 +142,11 @@ class MaxSimReranker:
 
     def encode_documents(self, texts: Sequence[str]) -> list[tuple[Vectors, list[int], bool]]:
         """For each text its vectors, the ids of their tokens, and whether it was cut."""
-        tokens = self.documents.tokenize(texts)
-        hidden = self.documents.embed_token_ids(tokens, characters=sum(map(len, texts)))
+        return self.encode_ids(self.documents.tokenize(texts), characters=sum(map(len, texts)))
+
+    def encode_ids(self, tokens: TokenIds, *, characters: int = 0) -> list[tuple[Vectors, list[int], bool]]:
+        """`encode_documents` of texts that `documents` tokenized."""
+        hidden = self.documents.embed_token_ids(tokens, characters=characters)
         found = []
         rows = np.split(tokens.ids, np.cumsum(tokens.lengths)[:-1])
         for ids, vectors, cut in zip(rows, hidden, tokens.num_truncated.tolist(), strict=True):
@@ -153,14 +156,32 @@ class MaxSimReranker:
 
     def steps(self, query: str, texts: Sequence[str]) -> Generator[int, None, list[Relevance]]:
         """The relevance of each text, in order; yields the number of finished texts from time to time."""
+        if not texts:
+            return []
+        self.choose_precision(texts)
         vectors, _, _ = self.encode_query(query)
         found: list[Relevance] = []
         for start in range(0, len(texts), BLOCK):
-            for document, _, cut in self.encode_documents(texts[start : start + BLOCK]):
-                score = sum_of(self._maxima(vectors, document)[0])
-                found.append(Relevance(score, score, cut))
+            found += self.relevance(vectors, self.encode_documents(texts[start : start + BLOCK]))
             yield len(found)
         return found
+
+    def choose_precision(self, texts: Sequence[str]) -> None:
+        """Decide what precision auto is, if that is not decided: that of the texts, and then of queries."""
+        if self.documents.precision == "auto":
+            self.documents.choose_precision(texts)
+            self.queries.precision = self.documents.precision
+
+    def precision_notes(self) -> list[str]:
+        """What precision auto was and why, once it is known."""
+        return [self.documents.choice] if self.documents.choice else []
+
+    def relevance(self, query: Vectors, documents: Sequence[tuple[Vectors, list[int], bool]]) -> list[Relevance]:
+        """The MaxSim of each text, which is both score and logit; RegardError if one is not finite."""
+        scores = [sum_of(self._maxima(query, vectors)[0]) for vectors, _, _ in documents]
+        if not np.isfinite(scores).all():
+            raise RegardError(f"{self.name} computed NaN or infinity; its checkpoint may be damaged")
+        return [Relevance(score, score, cut) for score, (_, _, cut) in zip(scores, documents, strict=True)]
 
     def relevance_of(self, query: str, texts: Sequence[str]) -> list[Relevance]:
         """The relevance of each text, in order."""

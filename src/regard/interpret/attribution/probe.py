@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import Example
+from regard.engine.batches import check_finite
 from regard.errors import InputError, check_choice
 from regard.inference.generation.text_generator import TextGenerator
 from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM, find_blanks
@@ -147,7 +148,10 @@ class Probe(ABC):
 
     def logits(self, inputs: Tensor | None = None, *, segments: Tensor | None = None) -> Tensor:
         """Logits (B, P, O) for ids (B, T) or token embeddings (B, T, W); by default for the text itself."""
-        inputs = self.ids[None] if inputs is None else inputs
+        if inputs is None:
+            logits = self.logits(self.ids[None], segments=segments)
+            check_finite([logits])
+            return logits
         if self.mask is not None:
             return self._masked_logits(inputs, self.mask)
         if self.segments is None:

@@ -28,8 +28,10 @@ NEEDS = {
     "embed": "embed texts",
     "embed_sparse": "embed texts as sparse vectors: that needs a folder of sentence-transformers' SparseEncoder",
     "rerank": "rerank: that needs a model that reads query and text together, a published reranker or one of `regard "
-    "train pair` with two classes or `regard train regress`; a model of sentence vectors answers /similarity",
-    "predict": "predict labels: that needs a model trained by `regard train classify` or `regard train pair`",
+    "train pair` with two classes or `regard train regress`, or a multi-vector model (ColBERT); a model of sentence "
+    "vectors answers /similarity",
+    "predict": "predict labels: POST /predict takes models of classes of texts or pairs of texts; POST /v1/predict "
+    "answers with any model that has a task head",
     "generate": "generate text",
     "chat": "chat: that needs a model with a chat template, such as HuggingFaceTB/SmolLM2-135M-Instruct; "
     "/v1/completions continues a prompt with any model that generates text",
@@ -173,7 +175,9 @@ class ModelRegistry:
             if operation not in process.info["operations"]:
                 able = [one.name for one in self.serving() if operation in one.info["operations"]]
                 which = f"Models of this server that can: {', '.join(able)}" if able else "No model of this server can"
-                raise invalid(f"{name} cannot {NEEDS[operation]}. {which}", param="model")
+                task = process.info.get("task")
+                what = f"{name}, a model for {task}," if task else name
+                raise invalid(f"{what} cannot {NEEDS[operation]}. {which}", param="model")
             return process
         names = [one for one in self.paths if self._may(operation, one)]
         if operation == "embed":
@@ -253,7 +257,10 @@ class ModelRegistry:
         return self._summaries.get(name, UNKNOWN)
 
     def _may(self, operation: str, name: str) -> bool:
-        """Whether a model may have an operation: of one that was not started, only its capabilities are known."""
+        """Whether a model may have an operation: of one that does not serve yet, only its capabilities are known."""
+        process = self._running.get((name, "serving"))
+        if process is not None and "operations" in process.info:
+            return operation in process.info["operations"]
         known = self._summary(name).capabilities
         return known is None or operation not in LIKELY or not LIKELY[operation].isdisjoint(known)
 

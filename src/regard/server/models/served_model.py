@@ -19,6 +19,7 @@ from regard.inference.generation.decoder import reuse_packed_weights
 from regard.inference.generation.text_generator import REPLACEMENT
 from regard.inference.load_model import load_model
 from regard.inference.model_summary import summarize_folder, summarize_model
+from regard.inference.search.maxsim import is_multi_vector
 from regard.models.family import can
 from regard.server.errors import invalid
 from regard.server.models import client_verbs as verbs
@@ -27,6 +28,7 @@ from regard.server.models.messages import Reply
 from regard.server.models.services import (
     BatchService,
     EmbeddingService,
+    MaxSimService,
     SparseService,
     TaskService,
     TokenVectorService,
@@ -53,11 +55,14 @@ class ServedModel:
         self.loaded = loaded = replace(loaded, name=self.name)  # results and errors name the model: clients see no path
         loaded.model.eval()
         is_sparse = loaded.folder is not None and is_sparse_encoder(loaded.folder)
-        if loaded.folder is not None and not local and loaded.fine_tuned is None:  # what is not followed is an error
+        is_maxsim = loaded.folder is not None and loaded.fine_tuned is None and is_multi_vector(loaded.folder)
+        if (
+            loaded.folder is not None and not local and loaded.fine_tuned is None and not is_maxsim
+        ):  # what is not followed is an error
             read_sparse_settings(loaded.folder) if is_sparse else read_sentence_settings(loaded.folder)
         self.embedding: EmbeddingService | None = None
         self.sparse: SparseService | None = None
-        self.task: TaskService | None = None
+        self.task: TaskService | MaxSimService | None = None
         self.jobs: dict[str, Job] = {}
         if setup["lane"] == "verbs":
             threads = 0 if local and not setup["threads"] else torch.get_num_threads()
@@ -70,7 +75,9 @@ class ServedModel:
         if is_sparse:
             self.sparse = SparseService(loaded, precision=precision, max_tokens=max_tokens)
             self.sparse.warm_up()
-        if loaded.fine_tuned is not None:
+        if is_maxsim:
+            self.task = MaxSimService(loaded, precision=precision, max_tokens=max_tokens)
+        elif loaded.fine_tuned is not None:
             with suppress(InputError):  # a task without labels or scores, which has verbs
                 self.task = TaskService(loaded.fine_tuned.with_precision(precision), max_tokens=max_tokens)
         elif can(loaded.model, "text-generation"):
@@ -110,7 +117,7 @@ class ServedModel:
         return {
             **summary.model_dump(),
             "operations": [operation for operation, is_answered in answered.items() if is_answered],
-            "labels": [] if task is None else list(task.fine_tuned.labels),
+            "labels": list(task.fine_tuned.labels) if isinstance(task, TaskService) else [],
             "pooling": engine and engine.pooling,
             "width": engine and engine.width,
             "max_length": self._max_length(),
@@ -151,7 +158,7 @@ class ServedModel:
 
     def _max_length(self) -> int | None:
         if self.task is not None:
-            return int(self.task.fine_tuned.length)
+            return self.task.max_length
         if (service := self.embedding or self.sparse) is not None:
             return service.engine.max_length
         return getattr(getattr(self.loaded.model, "config", None), "max_position_embeddings", None)

@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.reading import reading_count
 from regard.data.examples import TextExample
+from regard.engine.batches import check_finite
 from regard.errors import InputError, suggest
 from regard.inference.embedding.engine import EmbeddingEngine, load_engine
 from regard.inference.embedding.sparse import SparseEngine, SparseVectors
-from regard.inference.reranking import Reranker
-from regard.server.errors import invalid, too_long
+from regard.inference.reranking import Relevance, Reranker
+from regard.inference.search.maxsim import MaxSimReranker
+from regard.server.errors import RequestError, invalid, too_long
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
-from regard.tasks.fine_tuned_model import FineTunedModel, check_finite
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.task import TaskInput
 from regard.text import TokenIds, Tokenizer
 from regard.text.reading import ReadingCount
@@ -266,7 +268,7 @@ class TaskService:
         if not isinstance(fine_tuned.model, EncoderWithHead) or fine_tuned.task.name not in (*LABEL_TASKS, "regress"):
             raise InputError(f"a model for {fine_tuned.task.name} has neither labels nor scores of texts")
         self.fine_tuned, self.task = fine_tuned, fine_tuned.task
-        self.model, self.builder = fine_tuned.model, fine_tuned.input_builder
+        self.model, self.builder, self.max_length = fine_tuned.model, fine_tuned.input_builder, fine_tuned.length
         self.reranker: Reranker | None = None
         with suppress(InputError):  # a model of single texts, or of more than two classes
             self.reranker = Reranker(fine_tuned)
@@ -287,8 +289,8 @@ class TaskService:
         for index, (_, second) in enumerate(pairs):
             if wanted is not None and (second is None) != (wanted == 1):
                 raise invalid(
-                    f"input {index} should be {'one text' if wanted == 1 else 'a pair of texts'}, as this model was "
-                    f"trained for {self.task.name}",
+                    f"input {index} should be {'one text' if wanted == 1 else 'a pair of texts'}, as this is a model "
+                    f"for {self.task.name}",
                     param=param,
                 )
         reranker = self.reranker if arguments["rerank"] else None
@@ -297,11 +299,7 @@ class TaskService:
         inputs = self.task.preprocess(examples, self.builder) if reranker is None else reranker.preprocess(pairs)
         cut = next((i for i, one in enumerate(inputs) if any(row.num_truncated for row in one.sequences)), None)
         if cut is not None and not arguments["truncate"]:
-            raise too_long(
-                f"{param} must have at most {self.fine_tuned.length} tokens for this model, and input {cut} has more; "
-                "shorten it, or start the server with --auto-truncate",
-                param=param,
-            )
+            raise cut_error(param, self.max_length, cut)
 
         def finish(results: list[list[torch.Tensor]]) -> list[Any]:
             if reranker is None:
@@ -314,7 +312,7 @@ class TaskService:
         assert self.fine_tuned.tokenizer is not None
         warning = unreadable(self._reading, self.fine_tuned.tokenizer, texts, rows)
         if reranker is not None and cut is not None:
-            warning = "; ".join(filter(None, [warning, f"{param}: input {cut} is too long, and was cut"]))
+            warning = "; ".join(filter(None, [warning, cut_warning(param, cut)]))
         parts = [(total, inputs[texts]) for texts, total in _parts([len(one) for one in inputs])]
         tokens = sum(total for total, _ in parts)
         return PreparedRequest(parts, finish, tokens, warning)
@@ -341,6 +339,62 @@ class TaskService:
         return [
             sorted(zip(labels, row, strict=True), key=lambda entry: entry[1], reverse=True) for row in scores.tolist()
         ]
+
+
+class MaxSimService:
+    """Scores of texts for a query by a multi-vector model (ColBERT); the arguments are those of a `TaskService`.
+
+    MaxSim is no logit: the reply is the score and None for each pair.
+    """
+
+    kind = "task"
+    reranks = True
+    predicts = False
+
+    def __init__(self, loaded: LoadedModel, *, precision: str | None = None, max_tokens: int = 0) -> None:
+        self.reranker = MaxSimReranker(loaded, precision=precision)
+        self.reranker.choose_precision(["The quick brown fox jumps over the lazy dog."])
+        self.engine = self.reranker.documents
+        self.max_length = self.engine.max_length
+        self._reading = reading_count(loaded.folder)
+        self.max_tokens = max_tokens or (1024 if self.engine.device.type == "cpu" else 1 << 14)
+
+    def prepare(self, arguments: Mapping[str, Any]) -> PreparedRequest:
+        texts, param = [text for _, text in arguments["texts"]], arguments["param"]
+        query = arguments["texts"][0][0]  # that of all pairs
+        tokens = self.engine.tokenize(texts)
+        cut = np.flatnonzero(tokens.num_truncated)
+        if len(cut) and not arguments["truncate"]:
+            raise cut_error(param, self.max_length, int(cut[0]))
+        warning = unreadable(self._reading, self.engine.tokenizer, texts, tokens)
+        if len(cut):
+            warning = "; ".join(filter(None, [warning, cut_warning(param, int(cut[0]))]))
+        parts = [(total, (query, part)) for total, part in _split_tokens(tokens)]
+
+        def finish(results: list[list[Relevance]]) -> list[tuple[float, None]]:
+            return [(one.score, None) for part in results for one in part]
+
+        return PreparedRequest(parts, finish, int(tokens.lengths.sum()), warning)
+
+    def compute(self, contents: Sequence[tuple[str, TokenIds]]) -> list[list[Relevance]]:
+        queries = {query: self.reranker.encode_query(query)[0] for query in {query for query, _ in contents}}
+        documents = iter(self.reranker.encode_ids(_join_tokens([tokens for _, tokens in contents])))
+        return [
+            self.reranker.relevance(queries[query], [next(documents) for _ in range(len(tokens))])
+            for query, tokens in contents
+        ]
+
+
+def cut_error(param: str, length: int | None, index: int) -> RequestError:
+    return too_long(
+        f"{param} must have at most {length} tokens for this model, and input {index} has more; shorten it, or start "
+        "the server with --auto-truncate",
+        param=param,
+    )
+
+
+def cut_warning(param: str, index: int) -> str:
+    return f"{param}: input {index} is too long, and was cut"
 
 
 def unreadable(reading: ReadingCount, tokenizer: Tokenizer, texts: Sequence[str], tokens: TokenIds) -> str:

@@ -85,7 +85,7 @@ class RerankRoutes:
             "param": "documents",
         }
         found = await context.ask(process, "task", arguments)
-        order = sorted(range(len(texts)), key=lambda index: -found[index][1])[: body.top_n]
+        order = best_first(found)[: body.top_n]
         results: list[dict[str, Any]] = [{"index": index, "relevance_score": found[index][0]} for index in order]
         if body.return_documents:
             results = [{**one, "document": {"text": texts[one["index"]]}} for one in results]
@@ -98,3 +98,8 @@ class RerankRoutes:
                 "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
             }
         )
+
+
+def best_first(found: list[tuple[float, float | None]]) -> list[int]:
+    """The texts in the order of their logits or, of a model that has none, of their scores; `found` has both."""
+    return sorted(range(len(found)), key=lambda index: -next(one for one in found[index][::-1] if one is not None))

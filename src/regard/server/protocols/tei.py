@@ -18,6 +18,7 @@ from starlette.routing import Route
 from regard.server.errors import invalid
 from regard.server.http.endpoint import AdmissionControl, Endpoint, RequestContext, json_response
 from regard.server.models.registry import ModelRegistry
+from regard.server.protocols.rerank import best_first
 from regard.server.protocols.texts_and_vectors import (
     INPUTS,
     PromptName,
@@ -202,8 +203,8 @@ class TeiRoutes:
             "param": "texts",
         }
         found = await context.ask(await self.models.choose("rerank", body.model), "task", arguments)
-        scores = [logit if body.raw_scores else sigmoid(logit) for _, logit in found]
-        order = sorted(range(len(scores)), key=lambda index: -found[index][1])
+        scores = [score if logit is None else logit if body.raw_scores else sigmoid(logit) for score, logit in found]
+        order = best_first(found)
         ranks = [{"index": index, "score": scores[index]} for index in order]
         if body.return_text:
             ranks = [{**rank, "text": body.texts[index]} for rank, index in zip(ranks, order, strict=True)]

@@ -19,7 +19,7 @@ from regard.render.page_arrays import data_uri
 from regard.render.result import Result, Table, round_floats
 from regard.tasks.prediction.inputs import InputRow
 from regard.tasks.task import ColumnKind, Prediction, Task
-from regard.wording import count_of
+from regard.wording import count_of, were
 
 PAGE_EXAMPLES = 50  # examples that a page shows
 
@@ -94,7 +94,9 @@ class PredictResult(Result):
             notes.append(self._skipped_note)
         if self.truncated:
             length = self._fine_tuned.length
-            notes.append(f"{count_of(self.truncated, 'text')} had more than {length} tokens and were cut")
+            notes.append(
+                f"{count_of(self.truncated, 'text')} had more than {length} tokens and {were(self.truncated)} cut"
+            )
         return notes
 
     @property
