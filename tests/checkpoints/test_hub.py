@@ -356,7 +356,7 @@ def test_too_many_requests(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("plain", [False, True])
 def test_missing_model(model: FakeHub, plain: bool) -> None:
     model.plain_errors = plain
-    with pytest.raises(InputError, match=r"user/tinny: no such model on the hub .*, or it is private"):
+    with pytest.raises(InputError, match=r"user/tinny: no such model on the hub .* private, and no such folder"):
         fetch("user/tinny")
 
 
@@ -419,7 +419,7 @@ def test_unreachable_hub(model: FakeHub, monkeypatch: pytest.MonkeyPatch, troubl
     folder = fetch("user/tiny")
     break_it()
     assert fetch("user/tiny") == folder, "a complete copy in the cache serves"
-    with pytest.raises(RegardError, match=r"user/other: could not be fetched .* local folder") as caught:
+    with pytest.raises(RegardError, match=r"user/other: could not be fetched .* no such folder") as caught:
         fetch("user/other")
     assert not isinstance(caught.value, InputError)
 

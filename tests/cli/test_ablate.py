@@ -98,3 +98,8 @@ def test_invalid_input(call: Callable[..., int], arguments: tuple[str, ...], mes
     out, error = capsys.readouterr()
     assert out == ""
     assert message in error
+
+
+def test_a_model_folder_where_the_text_belongs(tiny_bert_folder: Path, capsys: Captured) -> None:
+    assert run(["attribute", str(tiny_bert_folder), "the cat", "--model", str(tiny_bert_folder)])
+    assert "is a model folder" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from regard.errors import InputError
 from regard.inference.load_model import load_model
 from regard.inference.model_description import describe_model
 from regard.models.family import family_of
+from regard.tasks.fine_tuned_model import load_fine_tuned
 from regard.text import Tokenizer
 from tests.checkpoints.conftest import FakeHub, fake_hub  # noqa: F401
 from tests.parity.published import ENCODERS, publish
@@ -37,15 +38,15 @@ def test_published_classifiers(family: str, tmp_path: Path) -> None:
     publish(family, "SequenceClassification", tmp_path, labels=["low", "middle", "high"])
     described = describe_model(str(tmp_path))
     assert described.refused == [] and described.labels == ["low", "middle", "high"]
-    assert described.task == "classify" and "predict" in described.suits
-    assert described.num_parameters == sum(one.numel() for one in load_model(tmp_path).model.parameters())
+    assert described.task == "classify" and {"predict", "serve"} <= set(described.suits)
+    assert described.num_parameters == sum(one.numel() for one in load_fine_tuned(tmp_path).model.parameters())
 
 
 @pytest.mark.parametrize(
     ("labels", "suits", "not_suits"),
     [
         (["entailment", "neutral", "contradiction"], {"classify", "predict"}, {"rerank"}),
-        (["LABEL_0"], {"rerank", "predict"}, {"classify"}),
+        (["LABEL_0"], {"rerank", "predict", "export", "train"}, {"classify"}),
         (["a", "b"], {"predict"}, {"rerank", "classify"}),
     ],
 )
@@ -85,6 +86,22 @@ def test_a_head_that_lacks_a_tensor(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         load_model(tmp_path)
     assert reason == str(caught.value)
+
+
+def test_a_classifier_that_cannot_be_used_gives_no_word_vectors(tmp_path: Path) -> None:
+    publish("bert", "SequenceClassification", tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "id2label": {"0": "a", "2": "b"}}))
+    described = describe_model(str(tmp_path))
+    assert described.description == "" and "id2label" in described.refused[0]
+
+
+def test_a_multi_vector_model_reranks(tmp_path: Path) -> None:
+    publish("bert", "MaskedLM", tmp_path)
+    (tmp_path / "modules.json").write_text("[]")
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps({"model_type": "MultiVectorEncoder"}))
+    described = describe_model(str(tmp_path))
+    assert "MaxSim" in described.description and not {"embed", "export"} & set(described.suits)
 
 
 def test_modules_and_prompts_of_the_hub(fake_hub: FakeHub, tmp_path: Path) -> None:  # noqa: F811

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,37 @@ def test_labels_that_cannot_be_right_are_refused(document: dict[str, Any], messa
 def test_a_config_that_the_weights_contradict(published: Publish, change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_fine_tuned(published(change=change))
+
+
+def test_tensors_that_nothing_reads_are_named(published: Publish, tmp_path: Path) -> None:
+    path = published() / "model.safetensors"
+    save_file({**load_file(path), "classifier.extra.weight": torch.ones(2)}, path)
+    with pytest.warns(UserWarning, match=r"not used: classifier\.extra\.weight$"):
+        load_fine_tuned(path.parent)
+    config = path.parent / "config.json"
+    document = json.loads(config.read_text())
+    config.write_text(json.dumps({**document, "num_hidden_layers": document["num_hidden_layers"] - 1}))
+    with pytest.warns(UserWarning, match=r"bert\.encoder\.layer\.\d\."):
+        load_fine_tuned(path.parent)
+
+
+def test_a_pooler_beside_a_head_that_reads_tokens_is_harmless(tmp_path: Path) -> None:
+    publish("bert", "TokenClassification", tmp_path, labels=["A", "B"])
+    path = tmp_path / "model.safetensors"
+    extra = {"bert.pooler.dense.weight": torch.zeros(24, 24), "bert.pooler.dense.bias": torch.zeros(24)}
+    save_file({**load_file(path), **extra}, path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_fine_tuned(tmp_path)
+
+
+def test_a_missing_tensor_does_not_blame_the_head(published: Publish) -> None:
+    path = published() / "model.safetensors"
+    tensors = load_file(path)
+    del tensors["bert.encoder.layer.0.output.dense.weight"]
+    save_file({**tensors, "odd.weight": torch.ones(1)}, path)
+    with pytest.raises(InputError, match=r"dense\.weight is missing; odd\.weight is not expected$"):
+        load_fine_tuned(path.parent)
 
 
 def test_keys_of_the_head_are_refused_by_name(published: Publish, tmp_path: Path) -> None:
@@ -201,7 +233,7 @@ def test_evaluation_reads_texts_and_pairs(published: Publish, tmp_path: Path) ->
         path = tmp_path / f"{number}.csv"
         path.write_text("\n".join(lines))
         assert model.evaluate(path).n == len(lines) - 1
-    with pytest.raises(InputError, match="the label 'bad'"):
+    with pytest.raises(InputError, match=r"the label 'bad' is not among .* config.json .* 'neg', 'neu', 'pos'"):
         model.evaluate([{"text": "the film", "label": "bad"}])
 
 

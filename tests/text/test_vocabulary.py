@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 
 from regard.errors import InputError
 from regard.text import Tokenizer
@@ -58,6 +59,30 @@ def test_bert_options(tmp_path: Path, options: dict[str, Any], tokens: list[str]
     made.save(tmp_path / "b")
     (tmp_path / "b" / "tokenizer.json").unlink()
     assert Tokenizer.open(tmp_path / "b").encode("Hello café 漢字", add_special_tokens=False).tokens == tokens
+
+
+@pytest.mark.parametrize("stated", ["BertTokenizer", "DistilBertTokenizerFast", "MPNetTokenizer", None])
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("options", [{}, {"do_lower_case": False, "tokenize_chinese_chars": False}])
+def test_bert_options_count_beside_tokenizer_json(
+    tmp_path: Path, stated: str | None, lowercase: bool, options: dict[str, Any]
+) -> None:
+    names = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
+    Tokenizer.open(folder(tmp_path / "a", vocab_txt=BERT)).save(tmp_path / "b")
+    path = tmp_path / "b" / "tokenizer.json"
+    document = json.loads(path.read_text())
+    document["normalizer"]["lowercase"] = lowercase
+    path.write_text(json.dumps(document))
+    settings = {**names, **options, **({"tokenizer_class": stated} if stated else {})}
+    (path.parent / "tokenizer_config.json").write_text(json.dumps(settings))
+    (path.parent / "config.json").write_text('{"model_type": "bert"}')
+    theirs = transformers.AutoTokenizer.from_pretrained(path.parent)
+    text = "Hello café 漢字"
+    assert Tokenizer.open(path.parent).encode(text).ids == theirs(text)["input_ids"]
+    settings["tokenizer_class"] = "PreTrainedTokenizerFast"  # which takes tokenizer.json as it is
+    (path.parent / "tokenizer_config.json").write_text(json.dumps(settings))
+    theirs = transformers.AutoTokenizer.from_pretrained(path.parent)
+    assert Tokenizer.open(path.parent).encode(text).ids == theirs(text)["input_ids"]
 
 
 def test_bert_with_custom_special_tokens(tmp_path: Path) -> None:

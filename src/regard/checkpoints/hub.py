@@ -129,8 +129,8 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None, wei
         if cached is None:
             raise RegardError(
                 f"{name}: no complete copy of revision {revision!r} is in the cache ({constants.HF_HUB_CACHE}), and "
-                f"offline mode is on. Give a local folder, or fetch it once with a network connection: "
-                f"HF_HUB_OFFLINE=0 {command}"
+                f"offline mode is on. There is no such folder either: give a local one, or fetch it once with a "
+                f"network connection: HF_HUB_OFFLINE=0 {command}"
             )
         return cached
     try:
@@ -141,8 +141,8 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None, wei
         cached = _cached(name, revision=revision)
         if cached is None:
             raise RegardError(
-                f"{error}, and no complete copy is in the cache; partial downloads are not used. Give a local folder, "
-                f"or run this with a network connection: {command}"
+                f"{error}, and no complete copy is in the cache; partial downloads are not used. There is no such "
+                f"folder either: give a local folder, or run this with a network connection: {command}"
             ) from error
         logging.getLogger(__name__).warning("%s; using the cache", error)
         return cached
@@ -465,8 +465,8 @@ def _refusal(error: Exception, *, name: str, revision: str, endpoint: str) -> In
         )
     if isinstance(error, RepositoryNotFoundError) or status in (401, 403, 404):
         return InputError(
-            f"{name}: no such model on the hub ({endpoint}), or it is private; check the spelling ('user/model'), "
-            "log in with `hf auth login` if it is private, or give the path of a local folder"
+            f"{name}: no such model on the hub ({endpoint}), or it is private, and no such folder; check the "
+            "spelling ('user/model'), log in with `hf auth login` if it is private, or give the path of a local folder"
         )
     return None
 

@@ -10,7 +10,7 @@ import gc
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -144,13 +144,23 @@ def _weights_folder(folder: Path) -> tuple[str, Path]:
 def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module:
     """Return the model in a folder, in evaluation mode, on the CPU, with the heads that the file contains."""
     model, unused = read_parts(folder, dtype=dtype)
-    if unused:
-        warnings.warn(f"{folder}: not used: {_some(sorted(unused))}", stacklevel=3)
+    warn_unused(folder, unused)
     return model
 
 
-def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, dict[str, Tensor]]:
-    """Return the model in a folder and the other tensors in the file, by their names there."""
+def warn_unused(folder: Path, names: Collection[str]) -> None:
+    """Warn of tensors in a file that nothing reads, if there are any."""
+    if names:
+        warnings.warn(f"{folder}: not used: {_some(sorted(names))}", stacklevel=4)
+
+
+def read_parts(
+    folder: Path, *, dtype: torch.dtype = torch.float32, others: Collection[str] = ()
+) -> tuple[nn.Module, dict[str, Tensor]]:
+    """Return the model in a folder and the other tensors in the file, by their names there.
+
+    `others` are layers outside the model that the file should have: an error does not list their tensors.
+    """
     gguf = find_gguf(folder)
     path = gguf or folder / "config.json"
     if gguf is not None:
@@ -179,7 +189,7 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{path}: {error}") from error
     table = tensor_table(names, model)
-    unused = _compare(names, table, tensors=tensors, wanted=model.state_dict(), path=path)
+    unused = _compare(names, table, tensors=tensors, wanted=model.state_dict(), path=path, others=others)
     if unused and gguf is not None:
         raise InputError(
             f"{path}: the model has tensors that Regard's {config.family} does not: {_some(sorted(unused))}"
@@ -269,6 +279,7 @@ def _compare(
     tensors: Mapping[str, Tensor],
     wanted: Mapping[str, Tensor],
     path: Path,
+    others: Collection[str],
 ) -> set[str]:
     """Raise InputError that names each tensor that does not match; return the names of unused tensors."""
     unused = set(tensors)
@@ -287,7 +298,8 @@ def _compare(
     for name in sorted(unused & names.copies.keys()):
         problems.append(f"{name} differs from {names.copies[name]}, but Regard uses one tensor for both")
     if problems:
-        problems += [f"{name} is not expected" for name in sorted(unused - names.copies.keys())]
+        unexpected = {name for name in unused - names.copies.keys() if name.rpartition(".")[0] not in others}
+        problems += [f"{name} is not expected" for name in sorted(unexpected)]
         where, settings = (path.parent, path.name) if path.name == "config.json" else (path, "its metadata")
         raise InputError(f"{where}: the weights do not match {settings}: {_some(problems)}")
     return unused

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
@@ -189,6 +190,8 @@ def command(verb: Verb, fixed: Mapping[str, str] | None = None) -> Callable[...,
         with ExitStack() as stack:
             stack.enter_context(line_limit(max_line))
             request = verb.parse({**(fixed or {}), **given})
+            if "model" in fields and os.path.isfile(os.path.join(str(given.get("text", "")), "config.json")):
+                note(f"{given['text']} is a model folder, and is read as the text; name a model with --model")
             if verb.model_fields():
                 import_torch()
             from regard.verbs.python import LocalModels

@@ -28,7 +28,7 @@ CARD = 1 << 16  # bytes of a model card that are searched
 SPARSE = ("embed", "index", "search")
 VECTORS = (*SPARSE, "duplicates", "cluster", "map")
 SUITS: tuple[tuple[set[ModelCapability], tuple[str, ...]], ...] = (
-    ({"fine-tuned"}, ("predict", "evaluate")),
+    ({"fine-tuned"}, ("predict", "evaluate", "serve")),
     ({"fine-tuned", "text-encoder"}, ("attribute", "faithfulness", "ablate")),
     ({"text-encoder"}, VECTORS),
     ({"sentence-embedding"}, (*VECTORS, "classify")),
@@ -41,6 +41,8 @@ SUITS: tuple[tuple[set[ModelCapability], tuple[str, ...]], ...] = (
     ({"text-encoder"}, ("look", "heads", "activations")),
     ({"causal-lm"}, ("look", "heads", "activations")),
     ({"image"}, ("look",)),
+    ({"text-encoder"}, ("serve", "export")),
+    ({"text-generation"}, ("serve",)),
     ({"fine-tuning"}, ("train",)),
 )
 
@@ -117,6 +119,7 @@ def describe_model(name: str) -> ModelDescription:
     from regard.checkpoints.loading import find_folder
     from regard.checkpoints.peft import read_record
     from regard.inference.load_model import load_model
+    from regard.inference.search.maxsim import is_multi_vector
     from regard.text.tokenizer_folder import EXPECTED
 
     folder = find_folder(name, weights=False)
@@ -166,6 +169,8 @@ def describe_model(name: str) -> ModelDescription:
             about |= _describe_sentence_files(folder, refused, whole=outlines is not None)
     capabilities = summary.capabilities or []
     about |= summary.model_dump(include={"description", "task", "num_parameters"})
+    if folder.is_dir() and is_multi_vector(folder):
+        about["description"] = "Reranks the texts of a search by MaxSim: search --rerank."
     if loaded is not None or not refused:
         about["suits"] = _suits(loaded, folder, capabilities, refused)
     return ModelDescription(**about, capabilities=capabilities, refused=refused)
@@ -178,7 +183,7 @@ def _suits(loaded: Any, folder: Path, capabilities: Collection[ModelCapability],
 
     without: tuple[str, ...] = ()
     if any(reason.startswith(EMBED) for reason in refused):
-        without = (*VECTORS, "classify")
+        without = (*VECTORS, "classify", *(() if "fine-tuned" in capabilities else ("export",)))
     elif folder.is_dir() and is_sparse_encoder(folder):
         without = tuple({*VECTORS, "classify"} - {*SPARSE})
     suits = [verb for needs, verbs in SUITS if needs <= set(capabilities) for verb in verbs if verb not in without]
@@ -188,6 +193,8 @@ def _suits(loaded: Any, folder: Path, capabilities: Collection[ModelCapability],
             suits.insert(0, "rerank")
         if any(str(label).casefold() == "entailment" for label in loaded.fine_tuned.labels):
             suits.insert(0, "classify")
+        if can(loaded.model, "fine-tuning"):
+            suits.append("train")
     return list(dict.fromkeys(suits))
 
 

@@ -91,7 +91,9 @@ def summarize_model(loaded: LoadedModel) -> ModelSummary:
     fine_tuned = loaded.fine_tuned
     known = {capability for capability in get_args(Capability) if can(loaded.model, capability)}
     capabilities = _ordered(known, fine_tuned is not None, loaded.folder)
-    return _summary(loaded.name, capabilities, loaded.model, None if fine_tuned is None else fine_tuned.task)
+    if fine_tuned is None:
+        return _summary(loaded.name, capabilities, loaded.model, None)
+    return _summary(loaded.name, capabilities, fine_tuned.model, fine_tuned.task)  # with the head
 
 
 def _outline(config: Any) -> Any:
@@ -131,8 +133,8 @@ def _describe(name: str, capabilities: Collection[ModelCapability], task: Task[A
             f"Translates from {languages[0]} into {languages[1]}." if languages else "Translates between two languages."
         )
     purpose = next((text for needs, text in PURPOSES if needs <= set(capabilities)), "")
-    if task is not None:
-        purpose = task.summary
+    if "fine-tuned" in capabilities:  # no task if its folder cannot be used
+        purpose = "" if task is None else task.summary
     return f"{purpose}; {', '.join(languages)}." if purpose and languages else f"{purpose}." if purpose else ""
 
 

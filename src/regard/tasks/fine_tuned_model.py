@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.checkpoints import loading
-from regard.checkpoints.configs import has_task_head
+from regard.checkpoints.configs import has_task_head, parse_config
 from regard.checkpoints.cross_encoder import cross_encoder_files, read_cross_encoder
 from regard.checkpoints.file_format import format_of
 from regard.checkpoints.files import TASK as TASK_FILE
@@ -290,7 +290,7 @@ def save_fine_tuned(
     contents, about = fine_tuned_files(fine_tuned)
     rest = None
     if not isinstance(model, ImageClassifier):
-        _, names = _transformers_names(model, fine_tuned.task)
+        names = _head_names(model.encoder.config.family, fine_tuned.task, model.vectors)
         rest = {_renamed(name, names): tensor for name, tensor in _state(model).items()}
     contents = {**(files or {}), **contents}
     write_model(model.encoder, folder, files=contents, rest=rest, about=about, overwrite=overwrite)
@@ -316,7 +316,7 @@ def fine_tuned_files(fine_tuned: FineTunedModel) -> tuple[dict[str, bytes], dict
     if not fine_tuned.trained:
         kept = {} if fine_tuned.folder is None else cross_encoder_files(fine_tuned.folder)
         return {**fine_tuned.tokenizer.files(), **kept}, dict(fine_tuned.published or {})
-    architecture, _ = _transformers_names(model, task)
+    architecture = _transformers_class(model, task)
     about: dict[str, object] = dict(fine_tuned.published or {})
     if architecture:  # for other families, task.json is enough
         about["architectures"] = [architecture]
@@ -364,7 +364,7 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
         return _load_published(folder, device)
     task, length, precision, text_columns, vectors, language, published = _read(folder / TASK_FILE)
     encoder: Any
-    encoder, rest = read_parts(folder)
+    encoder, rest = _read_parts(folder, task, vectors)
     if can(encoder, "image") and task.reads_images:
         return FineTunedModel(task, ImageClassifier(encoder).to(device).eval(), None, 0, precision, folder=folder)
     _check_text_model(encoder, folder)
@@ -394,9 +394,10 @@ def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
             raise InputError(f"{folder}: sentence-transformers' files state an activation: {error}") from None
     file = check_head(document, path)
     encoder: Any
-    encoder, rest = read_parts(folder)
+    encoder, rest = _read_parts(folder, task)
     published = head_config(document, file)
     if task.reads_images:
+        loading.warn_unused(folder, rest)
         if not output_heads_of(encoder):
             raise InputError(f"{folder}: the weights lack the classifier that config.json names; copy the folder again")
         return FineTunedModel(
@@ -413,6 +414,13 @@ def _load_published(folder: Path, device: torch.device | str) -> FineTunedModel:
     return FineTunedModel(
         task, model, tokenizer, length, folder=folder, language=language, published=published, trained=False
     )
+
+
+def _read_parts(folder: Path, task: Task[Any], vectors: VectorSettings | None = None) -> tuple[Any, dict[str, Tensor]]:
+    """The encoder of a folder and its other tensors, which should be those of the head."""
+    path = folder / "config.json"
+    family = str(parse_config(read_json(path), path).family)
+    return read_parts(folder, others=_head_names(family, task, vectors).values())
 
 
 def _is_mean_pooled(encoder: Any, task: Task[Any], published: Mapping[str, Any]) -> bool:
@@ -442,7 +450,7 @@ def _with_head(
             model = EncoderWithHead.from_encoder_decoder(encoder, task)
         else:
             model = EncoderWithHead.from_encoder(encoder, task, vectors, mean_pooled=mean_pooled)
-    _, names = _transformers_names(model, task)
+    names = _head_names(encoder.config.family, task, vectors)
     state = _state(model)
     for ours, expected in list(state.items()):
         theirs = _renamed(ours, names)
@@ -453,6 +461,9 @@ def _with_head(
                 raise InputError(f"{folder}: {theirs} has shape {shapes}")
         elif not (pooled and ".pooler." in theirs):
             raise InputError(f"{folder}: the weights lack {theirs}, which {task.name} needs; copy the folder again")
+    # A head that reads the tokens leaves the pooler of its base model.
+    used = {_renamed(ours, names) for ours in state}
+    loading.warn_unused(folder, {name for name in rest if name not in used and "pooler" not in name.split(".")})
     model.head.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(MIX)})
     if model.mix is not None:
         model.mix.load_state_dict({name: state[MIX + name] for name in model.mix.state_dict()})
@@ -503,22 +514,30 @@ def _classes(labels: Sequence[str]) -> dict[str, object]:
     }
 
 
-def _transformers_names(model: EncoderWithHead, task: Task[Any]) -> tuple[str, dict[str, str]]:
-    """The class of transformers for a family and a task, and our names of the head's layers -> theirs.
-
-    A family that transformers does not have, or for which it has no such classes, has no class, and similar names. A
-    `VectorHead` has no class either, and a name that transformers does not mistake for a layer of its own.
-    """
+def _transformers_class(model: EncoderWithHead, task: Task[Any]) -> str:
+    """The class of transformers for a family and a task; empty if it does not have the family, or no such class."""
     family_format = format_of(model.encoder.config.family)
-    if model.vectors is not None:
-        return "", {"output": "vector_head", "mix": "mix"}
+    if model.vectors is not None or family_format is None or not family_format.task_heads:
+        return ""
+    head = task.transformers_head
+    head = "SequenceClassification" if task.pooled and head not in family_format.task_heads else head
+    return f"{family_format.class_prefix}For{head}"
+
+
+def _head_names(family: str, task: Task[Any], vectors: VectorSettings | None) -> dict[str, str]:
+    """Our names of the head's layers -> those of transformers; similar names if it has no class for the task.
+
+    A `VectorHead` has a name that transformers does not mistake for a layer of its own.
+    """
+    family_format = format_of(family)
+    if vectors is not None:
+        return {"output": "vector_head", "mix": "mix"}
     if family_format is None or not family_format.task_heads:
-        return "", {"pool.0": "classifier.dense", "output": "classifier", "mix": "mix"}
+        return {"pool.0": "classifier.dense", "output": "classifier", "mix": "mix"}
     head, known = task.transformers_head, family_format.task_heads
     if not task.pooled:
-        return f"{family_format.class_prefix}For{head}", dict(known.get(head, {"output": task.output_layer}))
-    head = head if head in known else "SequenceClassification"
-    return f"{family_format.class_prefix}For{head}", dict(known[head])
+        return dict(known.get(head, {"output": task.output_layer}))
+    return dict(known[head if head in known else "SequenceClassification"])
 
 
 def _renamed(name: str, layers: Mapping[str, str]) -> str:

@@ -14,7 +14,16 @@ from regard.data.examples import TextExample, example_values
 from regard.data.readers import read_text_examples
 from regard.errors import InputError, check_choice
 from regard.tasks.regression import Regression
-from regard.tasks.task import ColumnKind, ExplainedOutput, Prediction, ProblemType, Task, TaskInput, config_labels
+from regard.tasks.task import (
+    PUBLISHED_LABELS,
+    ColumnKind,
+    ExplainedOutput,
+    Prediction,
+    ProblemType,
+    Task,
+    TaskInput,
+    config_labels,
+)
 from regard.tasks.text_classification import TextClassification
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -30,6 +39,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 class SequenceClassification(TextClassification):
     """One class, or any number of them (`multi_label`), for a text or a pair. Users see it as the task `classify`."""
 
+    unknown_label: ClassVar[str] = PUBLISHED_LABELS
     num_texts: ClassVar[int | None] = None
     purpose: ClassVar[str] = "Classifies texts or pairs of texts"
     reader = staticmethod(partial(read_text_examples, task="sequence"))

@@ -262,8 +262,14 @@ class Task(ABC, Generic[Example]):
         )
 
 
+# What an error says of a label that is none of a published model.
+PUBLISHED_LABELS = "is not among the labels in the config.json of the model, which are"
+
+
 class LabelTask(Task[Example]):
     """A task whose outputs are named labels."""
+
+    unknown_label: ClassVar[str] = "does not occur in the training data, which has"
 
     def __init__(self, labels: Sequence[str]) -> None:
         self._labels = tuple(labels)
@@ -326,7 +332,7 @@ class LabelTask(Task[Example]):
         if label not in self._label_ids:
             more = len(self._labels) - 10
             names = ", ".join(map(repr, self._labels[:10])) + (f" and {more} more" if more > 0 else "")
-            raise InputError(f"the label {label!r} does not occur in the training data, which has {names}")
+            raise InputError(f"the label {label!r} {self.unknown_label} {names}")
         return self._label_ids[str(label)]
 
 

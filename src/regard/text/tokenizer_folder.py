@@ -38,6 +38,10 @@ T5 = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
 ROBERTA = T5 | {"mask_token": "<mask>", "cls_token": "<s>", "sep_token": "</s>", "bos_token": "<s>"}
 MPNET = ROBERTA | {"unk_token": "[UNK]"}
 LLAMA = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+# Tokenizer classes of transformers, and families that have one if none is stated, that build their normalizer from
+# tokenizer_config.json even beside a tokenizer.json.
+BERT_CLASSES = ("bert", "distilbert", "electra", "mpnet", "mobilebert", "squeezebert", "layoutlm", "funnel")
+BERT_FAMILIES = ("bert", "distilbert", "electra", "mpnet", "nomic_bert")
 BY_KIND = {"mpnet": MPNET, "deberta-v2": DEBERTA, "debertav2": DEBERTA}
 # Of other families, the first of these tokens that is in the vocabulary determines the tokens.
 FAMILIES = {
@@ -52,12 +56,14 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """The contents of a folder's JSON files; `kind` is the model family in lower case, or empty."""
+    """The contents of a folder's JSON files; `kind` is the model family in lower case, or empty. `is_bert` says that
+    transformers builds the normalizer from tokenizer_config.json, whatever tokenizer.json says."""
 
     folder: Path
     values: Mapping[str, Any]
     names: Mapping[str, Any]
     kind: str
+    is_bert: bool = False
 
     @classmethod
     def open(cls, folder: Path) -> TokenizerConfig:
@@ -69,8 +75,12 @@ class TokenizerConfig:
             names |= read_object(folder / "special_tokens_map.json")
             if "extra_special_tokens" in values or "additional_special_tokens" in values:
                 names["additional_special_tokens"] = values.get("additional_special_tokens")
-        family = read_object(folder / "config.json").get("model_type") or values.get("tokenizer_class") or ""
-        return cls(folder, values, names, str(family).removesuffix("Fast").removesuffix("Tokenizer").lower())
+        config = read_object(folder / "config.json")
+        family, stated = config.get("model_type"), values.get("tokenizer_class") or config.get("tokenizer_class")
+        is_bert = _class_kind(stated) in BERT_CLASSES if stated else family in BERT_FAMILIES
+        # transformers takes no class but the general one for ModernBERT, whatever is stated.
+        is_bert = is_bert and family != "modernbert"
+        return cls(folder, values, names, _class_kind(family or values.get("tokenizer_class") or ""), is_bert)
 
     def flag(self, key: str) -> bool | None:
         """A Boolean option of tokenizer_config.json, or None if it is missing."""
@@ -178,6 +188,10 @@ class TokenizerConfig:
         return AddedToken(value["content"], **flags)
 
 
+def _class_kind(name: object) -> str:
+    return str(name).removesuffix("Fast").removesuffix("Tokenizer").lower()
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file, or an empty one if the file does not exist."""
     return read_json(path) if path.is_file() else {}
@@ -236,6 +250,8 @@ def read_tokenizer(folder: Path, *, plain: bool = False) -> tuple[Tokenizer, dic
     if (path := folder / "tokenizer.json").is_file():
         pipeline = load_document(read_text(path), path)
         stated = pipeline.truncation
+        if settings.is_bert and not plain and isinstance(pipeline.normalizer, normalizers.BertNormalizer):
+            pipeline.normalizer = _bert_normalizer(settings)
         # The caller of `encode` sets the maximum length; a file could request padding to any length.
         pipeline.no_truncation()
         pipeline.no_padding()
@@ -311,11 +327,7 @@ def _wordpiece(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
             name = settings.names.get(role, (MPNET if settings.kind == "mpnet" else BERT)[role])
             raise InputError(f"{path} has no line for the {role} {name!r}; the tokenizer needs it")
     pipeline = Tokenizer(models.WordPiece(vocabulary, unk_token=tokens["unk_token"].content))
-    pipeline.normalizer = normalizers.BertNormalizer(
-        lowercase=settings.flag("do_lower_case") is not False,
-        strip_accents=settings.flag("strip_accents"),
-        handle_chinese_chars=settings.flag("tokenize_chinese_chars") is not False,
-    )
+    pipeline.normalizer = _bert_normalizer(settings)
     pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     pipeline.decoder = decoders.WordPiece()
     _extend(pipeline, added, path)
@@ -326,6 +338,14 @@ def _wordpiece(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
     else:
         pipeline.post_processor = processors.BertProcessing(*ends)
     return pipeline, tokens
+
+
+def _bert_normalizer(settings: TokenizerConfig) -> normalizers.Normalizer:
+    return normalizers.BertNormalizer(
+        lowercase=settings.flag("do_lower_case") is not False,
+        strip_accents=settings.flag("strip_accents"),
+        handle_chinese_chars=settings.flag("tokenize_chinese_chars") is not False,
+    )
 
 
 def _strip_before_mask(tokens: dict[str, AddedToken], settings: TokenizerConfig) -> None:
