@@ -98,7 +98,8 @@ def test_a_classifier_that_cannot_be_used_gives_no_word_vectors(tmp_path: Path) 
 
 def test_a_multi_vector_model_reranks(tmp_path: Path) -> None:
     publish("bert", "MaskedLM", tmp_path)
-    (tmp_path / "modules.json").write_text("[]")
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "config_sentence_transformers.json").write_text(json.dumps({"model_type": "MultiVectorEncoder"}))
     described = describe_model(str(tmp_path))
     assert "MaxSim" in described.description and not {"embed", "export"} & set(described.suits)
