@@ -60,7 +60,7 @@ def test_which_pair_models_rerank_and_classify(
 
 def test_a_sparse_encoder(tmp_path: Path) -> None:
     publish("bert", "MaskedLM", tmp_path)
-    kinds = ("models.Transformer", "models.SpladePooling")
+    kinds = ("sentence_transformers.models.Transformer", "sentence_transformers.models.SpladePooling")
     modules = [{"path": f"{number}_Pool" * number, "type": kind} for number, kind in enumerate(kinds)]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "config_sentence_transformers.json").write_text(json.dumps({"model_type": "SparseEncoder"}))
@@ -98,7 +98,8 @@ def test_a_classifier_that_cannot_be_used_gives_no_word_vectors(tmp_path: Path) 
 
 def test_a_multi_vector_model_reranks(tmp_path: Path) -> None:
     publish("bert", "MaskedLM", tmp_path)
-    (tmp_path / "modules.json").write_text("[]")
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "config_sentence_transformers.json").write_text(json.dumps({"model_type": "MultiVectorEncoder"}))
     described = describe_model(str(tmp_path))
     assert "MaxSim" in described.description and not {"embed", "export"} & set(described.suits)

@@ -103,7 +103,7 @@ def test_older_keys_and_lengths_of_the_module(tmp_path: Path) -> None:
         ("config_sentence_transformers.json", {"default_prompt_name": "query"}, "default_prompt_name is 'query'"),
         ("sentence_bert_config.json", {"transformer_task": "text-generation"}, "transformer_task is"),
         ("sentence_bert_config.json", {"max_seq_length": "long"}, "max_seq_length is 'long'"),
-        ("modules.json", [{"type": "a.Transformer"}, {"type": "a.Dense"}], "Transformer, Dense"),
+        ("modules.json", [{"type": "a.Transformer"}, {"type": "a.Dense"}], r"a\.Transformer, a\.Dense"),
     ],
 )
 def test_what_is_not_followed_is_refused_by_name(tmp_path: Path, file: str, values: Any, error: str) -> None:

@@ -29,11 +29,12 @@ from regard.checkpoints.files import (
     read_index,
     refuse_foreign_files,
 )
+from regard.checkpoints.module_folders import MODEL_CONFIG, MODULES, ROUTER, TEXT_CONFIGS, read_modules
 from regard.errors import InputError, RegardError, suggest
 from regard.escaping import raw_stream
 from regard.files.checksums import CHECKSUMS, written_files
 from regard.files.disk import finish_save, replace_folder
-from regard.files.json_files import json_bytes, read_json_value
+from regard.files.json_files import json_bytes, read_json
 from regard.models.family import Checkpoint, known_checkpoints
 from regard.text.tokenizer_folder import MARIAN, SENTENCEPIECE
 from regard.wording import size_text
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CACHE_PREFIX = "models--"  # of a model's folder in the cache
-MODULES = "modules.json"
-ROUTER = "router_config.json"
-FORMER_NAMES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta")
 SMALL_FILES = (  # of each folder
     "config.json",
     ADAPTER,
@@ -65,11 +63,8 @@ SMALL_FILES = (  # of each folder
     TRANSLATION,
     MODULES,
     ROUTER,
-    *(
-        f"sentence_{name}_config.json"
-        for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta")
-    ),
-    "config_sentence_transformers.json",
+    *TEXT_CONFIGS,
+    MODEL_CONFIG,
     "README.md",
 )
 FIRST_FILES = (*SMALL_FILES, "1_Pooling/config.json")
@@ -286,7 +281,7 @@ def module_folders(folder: Path, fetch: Callable[[list[str]], object] = len) -> 
     `fetch(paths)` is called before folders are read, in order to download their small files.
     """
     found: list[str] = []
-    level = _named_folders(folder / MODULES) + _named_folders(folder / ROUTER)
+    level = [module.place for module in read_modules(folder) if module.place] + _routed_folders(folder)
     while level := [path for path in dict.fromkeys(level) if path not in found]:
         found += level
         wrong = next((path for path in level if not MODULE_FOLDER.fullmatch(path)), None)
@@ -296,7 +291,7 @@ def module_folders(folder: Path, fetch: Callable[[list[str]], object] = len) -> 
                 f"of folders inside, and at most {MAX_MODULES} of them"
             )
         fetch(level)
-        level = [f"{path}/{name}" for path in level for name in _named_folders(folder / path / ROUTER)]
+        level = [f"{path}/{name}" for path in level for name in _routed_folders(folder / path)]
     return found
 
 
@@ -347,20 +342,11 @@ def remote_weights(folder: Path) -> RemoteWeights | None:
     return _asking(name, folder.name, lambda download: download.outline(folder))
 
 
-def _named_folders(path: Path) -> list[str]:
-    """The folders that a modules.json or a router_config.json names."""
-    if not path.is_file():
-        return []
-    document = read_json_value(path)
-    if path.name == ROUTER:
-        types = document.get("types") if isinstance(document, dict) else None
-        return [str(name) for name in types] if isinstance(types, dict) else []
-    modules = document if isinstance(document, list) else []
-    named = []
-    for number, one in enumerate(module for module in modules if isinstance(module, dict)):
-        kind = str(one.get("type", "")).rpartition(".")[2]
-        named.append(str(one.get("path", f"{number}_{kind}" if number else "")))
-    return [name for name in named if name not in ("", ".")]
+def _routed_folders(folder: Path) -> list[str]:
+    """The folders of the modules of a Router in a folder, relative to it."""
+    path = folder / ROUTER
+    types = read_json(path).get("types") if path.is_file() else None
+    return [str(name) for name in types] if isinstance(types, dict) else []
 
 
 def _outline(name: str, dtype: str, shape: list[int]) -> Tensor:

@@ -26,16 +26,16 @@ from regard.checkpoints.configs import parse_config, write_config
 from regard.checkpoints.file_format import Table, TensorNames, format_of
 from regard.checkpoints.files import ADAPTER, read_tensors, write_folder
 from regard.checkpoints.gguf import read_gguf_config, read_gguf_tensors
+from regard.checkpoints.module_folders import first_module
 from regard.checkpoints.packages import PACKAGES, packaged_folder
 from regard.checkpoints.peft import Adapter, add_adapter, joined_folder, read_record
 from regard.checkpoints.static_embedding import is_model2vec, read_static_embedding
 from regard.checkpoints.storage import SCALE, dequantize
 from regard.engine.precision import convert_to_int8
 from regard.errors import InputError, suggest
-from regard.files.checksums import stays_inside
 from regard.files.disk import finish_save
 from regard.files.gguf_file import find_gguf, read_gguf
-from regard.files.json_files import json_bytes, read_json, read_json_value
+from regard.files.json_files import json_bytes, read_json
 from regard.known import BUILT_IN, INSTALL, builtin_folder, builtin_names
 from regard.models.family import build, can, describe_family, family_names, get_family
 from regard.text import Tokenizer
@@ -59,7 +59,7 @@ def load(
     """
     folder = find_folder(name_or_path, revision=revision, offline=offline)
     with _collector_paused():
-        first, folder = first_module(folder)
+        first, folder = _weights_folder(folder)
         if first == "StaticEmbedding":
             static = read_static_embedding(folder).to(device)
             return static, Tokenizer.open(folder, rows=static.config.vocab_size, plain=True)
@@ -132,22 +132,13 @@ def _find_folder(name_or_path: str | os.PathLike[str], *, revision: str, offline
     return fetch(name, revision=revision, offline=offline, weights=weights)
 
 
-def first_module(folder: Path) -> tuple[str, Path]:
-    """The kind of the first module of a sentence-transformers folder, and the folder of its weights: old versions gave
-    it one of its own. Where queries have other modules, it is that of the first one for documents."""
-    listed = folder / "modules.json"
-    modules = read_json_value(listed) if folder.is_dir() and listed.is_file() else []
-    if not isinstance(modules, list) or not modules or not isinstance(modules[0], dict):
+def _weights_folder(folder: Path) -> tuple[str, Path]:
+    """The kind of a folder's first module, and the folder of its weights: old versions of sentence-transformers gave
+    it one of its own."""
+    first = first_module(folder) if folder.is_dir() else None
+    if first is None:
         return ("StaticEmbedding" if folder.is_dir() and is_model2vec(folder) else "Transformer"), folder
-    kind, path = str(modules[0].get("type")).rpartition(".")[2], modules[0].get("path")
-    router = folder / "router_config.json"
-    if not path and router.is_file():
-        routes = read_json(router).get("structure")
-        names = routes.get("document") if isinstance(routes, dict) else None
-        path = names[0] if isinstance(names, list) and names else ""
-    if (folder / "config.json").is_file() or not isinstance(path, str) or not stays_inside(path):
-        return kind, folder
-    return kind, folder / path
+    return first.kind, folder if (folder / "config.json").is_file() else first.folder
 
 
 def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module:

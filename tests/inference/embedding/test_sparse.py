@@ -156,6 +156,7 @@ def test_what_is_not_followed_is_refused_by_name(tmp_path: Path) -> None:
         (settings, {"max_active_dims": 0}, "max_active_dims"),
         (settings, {"similarity_fn_name": "cosine"}, "cosine"),
         (settings, {"default_prompt_name": "none"}, "default_prompt_name"),
+        (settings, {"query_template": "q"}, "query_template"),
         (transformer, {"transformer_task": "feature-extraction"}, "transformer_task"),
         (transformer, {"do_lower_case": True}, "do_lower_case"),
         (transformer, {"processing_kwargs": {"text": {"max_length": 5}}}, "processing_kwargs"),
@@ -170,7 +171,11 @@ def test_what_is_not_followed_is_refused_by_name(tmp_path: Path) -> None:
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(InputError, match="SparseAutoEncoder"):
         SparseEngine(loaded)
-    modules[1]["path"] = "../elsewhere"
+    modules[1]["type"] = "custom_code.SpladePooling"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(InputError, match=r"custom_code\.SpladePooling"):
+        SparseEngine(loaded)
+    modules[1] |= {"type": "sentence_transformers.sparse_encoder.modules.SpladePooling", "path": "../elsewhere"}
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(InputError, match="elsewhere"):
         SparseEngine(loaded)

@@ -6,66 +6,21 @@ used, is harmless, or is refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.checkpoints.files import read_tensors
+from regard.checkpoints.module_folders import ConfigKeys, Module, activation
 from regard.errors import InputError
-from regard.files.json_files import read_json
 
 VECTOR = "sentence_embedding"  # what sentence-transformers calls the vector of a text
 TOKENS = "token_embeddings"  # and the vectors of its tokens
-
-
-class ConfigKeys:
-    """The keys of a configuration file. What asks for nothing (None, an empty list or object) may stay unread."""
-
-    def __init__(self, path: Path, document: dict[str, Any] | None = None, *, of: str = VECTOR) -> None:
-        self.path, self.of = path, of
-        self.rest: dict[str, Any] = dict((read_json(path) if path.is_file() else {}) if document is None else document)
-
-    def keep(self, *names: str) -> None:
-        """Leave out all other keys."""
-        self.rest = {key: value for key, value in self.rest.items() if key in names}
-
-    def take(self, key: str, default: Any = None) -> Any:
-        """The value of a key, which is then used."""
-        return self.rest.pop(key, default)
-
-    def take_count(self, key: str) -> int | None:
-        """The value of a key that is a number from 1, or None."""
-        value = self.take(key)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise InputError(f"{self.path}: {key} is {value!r}; expected a whole number from 1")
-        return value
-
-    def expect(self, key: str, *supported: object) -> None:
-        """Refuse a key unless it has one of the supported values."""
-        value = self.rest.pop(key, None)
-        if value is not None and value not in supported:
-            raise self.refusal(f"{key} is {value!r}", f"expected {' or '.join(map(repr, supported))}")
-
-    def finish(self, harmless: Collection[str] = ()) -> None:
-        """Refuse the keys that were not used."""
-        unknown = [
-            f"{key} is {value!r}"
-            for key, value in self.rest.items()
-            if key not in harmless and value not in (None, [], {})
-        ]
-        if unknown:
-            raise self.refusal("; ".join(unknown)[:300], "expected none of this")
-
-    def refusal(self, found: str, expected: str = "") -> InputError:
-        return InputError(
-            f"{self.path}: {found}, which Regard does not support{expected and '; '}{expected}. To embed without the "
-            "modules of this folder, choose a pooling, such as mean"
-        )
+POOL = "To embed without the modules of this folder, choose a pooling, such as mean"  # advice for a refused file
 
 
 class VectorModule(nn.Module):
@@ -117,22 +72,7 @@ class Dense(VectorModule):
         return output + (self.residual(vectors) if hasattr(self, "residual") else vectors)
 
 
-def activation(name: str) -> type[nn.Module]:
-    """The class of an activation by its full name, such as torch.nn.modules.activation.Tanh."""
-    package, _, kind = name.rpartition(".")
-    found: Any = getattr(nn, kind, None)
-    home = getattr(found, "__module__", "")
-    known = isinstance(found, type) and issubclass(found, nn.Module) and home.startswith("torch.nn.modules.")
-    if known and package in ("torch.nn", home):
-        with suppress(TypeError):  # a layer with sizes
-            found()
-            return cast("type[nn.Module]", found)
-    raise InputError(f"the activation {name!r}")
-
-
 def _read_dense(keys: ConfigKeys, folder: Path) -> VectorModule:
-    keys.expect("module_input_name", keys.of)
-    keys.expect("module_output_name", keys.of)
     sizes = {name: keys.take_count(name) for name in ("in_features", "out_features")}
     options = {name: bool(keys.take(name, default)) for name, default in (("bias", True), ("use_residual", False))}
     if missing := [name for name, value in sizes.items() if value is None]:
@@ -141,7 +81,7 @@ def _read_dense(keys: ConfigKeys, folder: Path) -> VectorModule:
     try:
         module = Dense(activation_function=name, **sizes, **options)  # type: ignore[arg-type]
     except InputError as error:
-        raise keys.refusal(str(error), "expected one of torch.nn, such as torch.nn.modules.activation.Tanh") from None
+        raise InputError(f"{keys.path}: {error}. {keys.advice}") from None
     return _with_weights(module, folder)
 
 
@@ -153,8 +93,6 @@ def _read_layer_norm(keys: ConfigKeys, folder: Path) -> VectorModule:
 
 
 def _read_normalize(keys: ConfigKeys, folder: Path) -> VectorModule:
-    keys.expect("module_input_name", keys.of)
-    keys.expect("module_output_name", keys.of)
     return Normalize()
 
 
@@ -171,12 +109,14 @@ READERS: dict[str, Callable[[ConfigKeys, Path], VectorModule | None]] = {
 }
 
 
-def read_module(kind: str, folder: Path, *, of: str = VECTOR) -> VectorModule | None:
+def read_module(module: Module, *, of: str = VECTOR) -> VectorModule | None:
     """Read a module of one of the kinds in `READERS` from its folder; `of` is what it is for."""
-    keys = ConfigKeys(folder / "config.json", of=of)
-    module = READERS[kind](keys, folder)
+    keys = module.keys(advice=POOL if of == VECTOR else "")
+    keys.expect("module_input_name", of)
+    keys.expect("module_output_name", of)
+    found = READERS[module.kind](keys, module.folder)
     keys.finish()
-    return None if module is None else module.eval().requires_grad_(False)
+    return None if found is None else found.eval().requires_grad_(False)
 
 
 def _with_weights(module: VectorModule, folder: Path) -> VectorModule:

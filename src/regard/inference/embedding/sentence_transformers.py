@@ -15,11 +15,20 @@ from typing import Any, Literal
 
 from safetensors.torch import save as save_tensors
 
+from regard.checkpoints.module_folders import (
+    HARMLESS_MODEL,
+    MODEL_CONFIG,
+    MODULES,
+    TEXT_CONFIGS,
+    ConfigKeys,
+    Module,
+    model_type,
+    read_modules,
+)
 from regard.checkpoints.static_embedding import is_model2vec
 from regard.errors import InputError, suggest
-from regard.files.checksums import stays_inside
-from regard.files.json_files import json_bytes, read_json, read_json_value
-from regard.inference.embedding.modules import READERS, ConfigKeys, Normalize, VectorModule, read_module
+from regard.files.json_files import json_bytes, read_json
+from regard.inference.embedding.modules import POOL, READERS, Normalize, VectorModule, read_module
 from regard.nn.pooling import POOLINGS
 
 # Older files have a boolean per pooling, in this order of their vectors; newer ones a name or a list of names.
@@ -33,16 +42,11 @@ SWITCHES = {
 }
 HIDDEN = "last_hidden_state"
 TYPES = "sentence_transformers.models"
-TEXT_CONFIGS = tuple(
-    f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta")
-)
-MODEL_CONFIG = "config_sentence_transformers.json"
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 # The prompts of the two sides of a search, in the order in which encode_query and encode_document look for them.
 TASK_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
 # Keys that change no vector: versions, what only training, other modalities or padding read, and how the weights are
 # loaded, which is Regard's own affair.
-HARMLESS_MODEL = ("__version__", "requirements")
 HARMLESS_TEXT = ("unpad_inputs",)
 HARMLESS_POOLING = ("word_embedding_dimension", "embedding_dimension")
 HARMLESS_ARGUMENTS = (
@@ -51,7 +55,6 @@ HARMLESS_ARGUMENTS = (
 )
 ARGUMENTS = (("model_args", "model_kwargs"), ("tokenizer_args", "processor_kwargs"), ("config_args", "config_kwargs"))
 TEXT_MODALITIES = tuple({"method": "forward", "method_output_name": name} for name in (HIDDEN, [HIDDEN]))
-MODULE_KEYS = ("idx", "name", "path", "type", "kwargs")  # kwargs: which arguments of encode() a module gets
 SPARSE = "SparseEncoder"  # the model_type of folders that `sparse` reads
 Task = Literal["query", "document"]
 
@@ -127,10 +130,11 @@ def read_sentence_settings(folder: Path, *, pooling: bool = True) -> SentenceSet
     Raises InputError for what would change the vectors and is not supported.
     """
     path = folder / MODEL_CONFIG
-    if path.is_file() and ConfigKeys(path).take("model_type") == SPARSE:
+    if model_type(folder) == SPARSE:
         raise InputError(f"{path}: model_type is {SPARSE!r}; embed with kind sparse, and index with sparse (--sparse)")
-    listed = _modules(folder / "modules.json")
-    texts = _texts(folder / (listed[0][1] if listed else ""), pooling=pooling)
+    listed = read_modules(folder)
+    first = replace(listed[0], kind="Transformer") if listed else Module("Transformer", "", folder / MODULES)
+    texts = _texts(first, pooling=pooling)
     settings = SentenceSettings(**texts, **_model(path, pooling=pooling))
     if not pooling:
         return settings.of_texts()
@@ -138,20 +142,20 @@ def read_sentence_settings(folder: Path, *, pooling: bool = True) -> SentenceSet
         return replace(settings, normalize=bool(read_json(folder / "config.json").get("normalize")))
     if not listed:
         path = folder / "1_Pooling" / "config.json"
-        return replace(settings, **_pooling(path)) if path.is_file() else settings
-    static = listed[0][0] == "StaticEmbedding"  # whose vectors are those of texts
+        return replace(settings, **_pooling(ConfigKeys(path, advice=POOL))) if path.is_file() else settings
+    static = listed[0].kind == "StaticEmbedding"  # whose vectors are those of texts
     expected = [("StaticEmbedding",)] if static else [("Transformer",), ("Pooling",)]
     allowed = [*expected, *([tuple(READERS)] * len(listed))]
-    unknown = [kind for (kind, _), kinds in zip(listed, allowed, strict=False) if kind not in kinds]
+    unknown = [module.kind for module, kinds in zip(listed, allowed, strict=False) if module.kind not in kinds]
     if unknown:
         raise InputError(
-            f"{folder / 'modules.json'}: unsupported modules: {', '.join(unknown)}; expected StaticEmbedding, or "
+            f"{folder / MODULES}: unsupported modules: {', '.join(unknown)}; expected StaticEmbedding, or "
             f"Transformer and Pooling, and then any of {', '.join(READERS)}. Choose a pooling, such as mean, to embed "
             "without its modules"
         )
     if not static and len(listed) > 1:
-        settings = replace(settings, **_pooling(folder / listed[1][1] / "config.json"))
-    following = (read_module(kind, folder / path) for kind, path in listed[len(expected) :])
+        settings = replace(settings, **_pooling(listed[1].keys(advice=POOL)))
+    following = map(read_module, listed[len(expected) :])
     modules = [module for module in following if module is not None]
     normalize = False
     while modules and isinstance(modules[-1], Normalize) and settings.truncate_dim is None:
@@ -159,29 +163,7 @@ def read_sentence_settings(folder: Path, *, pooling: bool = True) -> SentenceSet
     return replace(settings, modules=tuple(modules), normalize=normalize)
 
 
-def _modules(path: Path) -> list[tuple[str, str]]:
-    """The kinds of a folder's modules, and their folders in it."""
-    if not path.is_file():
-        return []
-    listed, found = read_json_value(path), []
-    if not isinstance(listed, list) or not listed or not all(isinstance(one, dict) for one in listed):
-        raise InputError(f"{path}: expected a list of modules")
-    for number, one in enumerate(listed):
-        keys = ConfigKeys(path, one)
-        keys.finish(MODULE_KEYS)
-        package, _, kind = str(one.get("type", "")).rpartition(".")
-        place = one.get("path", "" if number == 0 else f"{number}_{kind}")
-        place = "" if place == "." else place
-        if place != "" and (not isinstance(place, str) or not stays_inside(place)):
-            raise InputError(f"{path}: the path of a module is {place!r}; expected a folder inside {path.parent}")
-        if not package.startswith("sentence_transformers."):  # code of the model's author
-            kind = f"{package}.{kind}" if kind else "an unnamed module"
-        found.append((kind, place))
-    return found
-
-
-def _pooling(path: Path) -> dict[str, Any]:
-    keys = ConfigKeys(path)
+def _pooling(keys: ConfigKeys) -> dict[str, Any]:
     switches = [mode for key, mode in SWITCHES.items() if keys.take(key) is True]
     modes = keys.take("pooling_mode", switches)
     modes = list(modes) if isinstance(modes, list) else [modes]
@@ -189,7 +171,7 @@ def _pooling(path: Path) -> dict[str, Any]:
     if not modes or not all(mode in POOLINGS for mode in modes):
         found = " and ".join(map(str, modes)) or " and ".join(map(str, keys.rest)) or "no pooling"
         raise InputError(
-            f"{path}: it specifies {found}; expected one or several of {', '.join(POOLINGS)}. Or choose a pooling"
+            f"{keys.path}: it specifies {found}; expected one or several of {', '.join(POOLINGS)}. Or choose a pooling"
         )
     keys.finish(HARMLESS_POOLING)
     return {"pooling": "+".join(modes), "include_prompt": include_prompt}
@@ -197,35 +179,27 @@ def _pooling(path: Path) -> dict[str, Any]:
 
 def _model(path: Path, *, pooling: bool) -> dict[str, Any]:
     """The settings in config_sentence_transformers.json; without `pooling` the prompts alone."""
-    keys = ConfigKeys(path)
+    keys = ConfigKeys(path, advice=POOL)
     if not pooling:
         keys.keep("prompts", "default_prompt_name")
     keys.expect("model_type", "SentenceTransformer")
-    prompts, default = keys.take("prompts") or {}, keys.take("default_prompt_name")
-    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
-        raise InputError(f"{path}: prompts is {prompts!r}; expected an object of names and texts")
-    if default is not None and default not in (*prompts, "query", "document"):
-        raise InputError(
-            f"{path}: default_prompt_name is {default!r}, which its prompts do not have: {', '.join(prompts)}"
-        )
+    prompts, default = keys.take_prompts(*TASK_PROMPTS)
     similarity = keys.take("similarity_fn_name") or "cosine"
     if similarity not in SIMILARITIES:
         raise keys.refusal(f"similarity_fn_name is {similarity!r}", f"expected one of {', '.join(SIMILARITIES)}")
     truncate_dim = keys.take_count("truncate_dim")
     keys.finish(HARMLESS_MODEL)
     return {
-        "prompts": {name: text or "" for name, text in prompts.items()},
+        "prompts": prompts,
         "default_prompt_name": default,
         "similarity": similarity,
         "truncate_dim": truncate_dim,
     }
 
 
-def _texts(folder: Path, *, pooling: bool) -> dict[str, Any]:
-    """The settings in sentence_bert_config.json, which older versions named after the family; without `pooling` the
-    length and the lower case alone."""
-    present = (folder / name for name in TEXT_CONFIGS if (folder / name).is_file())
-    keys = ConfigKeys(next(present, folder / TEXT_CONFIGS[0]))
+def _texts(module: Module, *, pooling: bool) -> dict[str, Any]:
+    """How a Transformer reads texts; without `pooling` the length and the lower case alone."""
+    keys = module.keys(advice=POOL)
     if not pooling:
         keys.keep("max_seq_length", "do_lower_case")
     length, lower = keys.take_count("max_seq_length"), keys.take("do_lower_case", False)
@@ -238,7 +212,7 @@ def _texts(folder: Path, *, pooling: bool) -> dict[str, Any]:
     if not isinstance(modalities, dict) or "message" in modalities or modalities.get("text") not in TEXT_MODALITIES:
         raise keys.refusal(f"modality_config is {modalities!r}", "expected texts that are read without a chat template")
     for old, new in ARGUMENTS:
-        arguments = ConfigKeys(keys.path, {**(keys.take(old) or {}), **(keys.take(new) or {})})
+        arguments = ConfigKeys(keys.path, {**(keys.take(old) or {}), **(keys.take(new) or {})}, advice=POOL)
         if old == "tokenizer_args":
             length = arguments.take_count("model_max_length") or length
         arguments.finish(HARMLESS_ARGUMENTS)
@@ -265,11 +239,11 @@ def sentence_files(
     if len(modes) > 1:
         stated = {"pooling_mode": modes}
     documents: dict[str, object] = {
-        "modules.json": [
+        MODULES: [
             {"idx": index, "name": str(index), "path": path, "type": f"{TYPES}.{kind}"}
             for index, (path, kind) in enumerate(zip(paths, names, strict=True))
         ],
-        "sentence_bert_config.json": {"max_seq_length": max_length, "do_lower_case": False},
+        TEXT_CONFIGS[0]: {"max_seq_length": max_length, "do_lower_case": False},
         MODEL_CONFIG: {
             "prompts": dict(settings.prompts),
             "default_prompt_name": settings.default_prompt_name,

@@ -10,8 +10,8 @@ The folders are those of sentence-transformers' SparseEncoder, or of a masked la
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -25,14 +25,22 @@ from torch import Tensor
 from regard.cancellation import check_cancelled
 from regard.checkpoints.files import read_tensors
 from regard.checkpoints.loaded_model import LoadedModel
+from regard.checkpoints.module_folders import (
+    HARMLESS_MODEL,
+    HARMLESS_TRANSFORMER,
+    MODEL_CONFIG,
+    ConfigKeys,
+    Module,
+    model_type,
+    read_modules,
+)
 from regard.engine.batches import check_finite, packed_batches, to_device
 from regard.engine.precision import compare_precisions, inference_copy
 from regard.errors import InputError, check_choice
 from regard.events import drain
-from regard.files.json_files import read_json, read_json_value
+from regard.files.json_files import read_json
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts
-from regard.inference.embedding.module_folders import Module, check_keys, read_modules
-from regard.inference.embedding.sentence_transformers import MODEL_CONFIG, SPARSE, SentenceSettings, Task
+from regard.inference.embedding.sentence_transformers import SPARSE, TASK_PROMPTS, SentenceSettings, Task
 from regard.inference.masked_lm import MaskedLM
 from regard.text import TokenIds, Tokenizer
 
@@ -106,19 +114,15 @@ class SparseSettings:
 
 def is_sparse_encoder(folder: Path) -> bool:
     """Whether sentence-transformers wrote a folder as a sparse encoder."""
-    path = folder / MODEL_CONFIG
-    if path.is_file() and read_json(path).get("model_type") == SPARSE:
-        return True
-    modules = read_json_value(folder / "modules.json") if (folder / "modules.json").is_file() else []
-    return isinstance(modules, list) and any("SpladePooling" in str(one) for one in modules)
+    return model_type(folder) == SPARSE or any("SpladePooling" in module.kind for module in read_modules(folder))
 
 
 def read_sparse_settings(folder: Path) -> SparseSettings:
     """Read the files of a SparseEncoder. InputError names what they have that Regard does not follow. A folder without
     them is a masked language model, which sentence-transformers gives the maximum of log(1 + relu(logit))."""
-    if not (folder / "modules.json").is_file():
-        return SparseSettings()
     modules, query = read_modules(folder), None
+    if not modules:
+        return SparseSettings()
     if [module.kind for module in modules] == ["Router"]:
         modules, query = _routes(modules[0])
     kinds = [module.kind for module in modules]
@@ -127,54 +131,46 @@ def read_sparse_settings(folder: Path) -> SparseSettings:
             f"{folder}: its modules are {', '.join(kinds)}; expected a sparse encoder: a Transformer that fills masks, "
             "and SpladePooling (or a Router with these for documents, and SparseStaticEmbedding for queries)"
         )
-    transformer, pooling = modules
-    task = transformer.settings.get("transformer_task", "fill-mask" if kinds[0] == "MLMTransformer" else None)
+    texts, pooling = modules[0].keys(), modules[1].keys()
+    task = texts.take("transformer_task", "fill-mask" if kinds[0] == "MLMTransformer" else None)
     if task != "fill-mask":
-        raise InputError(f"{transformer.path}: transformer_task is {task!r}; expected 'fill-mask' of a sparse encoder")
-    check_keys(pooling, ("pooling_strategy", "activation_function", "embedding_dimension", "word_embedding_dimension"))
+        raise InputError(f"{texts.path}: transformer_task is {task!r}; expected 'fill-mask' of a sparse encoder")
+    texts.expect("do_lower_case", False)
+    model = ConfigKeys(folder / MODEL_CONFIG)
+    model.expect("model_type", SPARSE)
+    model.expect("similarity_fn_name", "dot")
+    prompts, _ = model.take_prompts(*TASK_PROMPTS)
     found = SparseSettings(
-        pooling=pooling.settings.get("pooling_strategy", "max"),
-        activation=pooling.settings.get("activation_function", "relu"),
+        pooling=pooling.take("pooling_strategy", "max"),
+        activation=pooling.take("activation_function", "relu"),
+        max_active_dims=model.take_count("max_active_dims"),
         static=query,
-        texts=SentenceSettings(max_length=transformer.max_length()),
+        texts=SentenceSettings(max_length=texts.take_count("max_seq_length"), prompts=prompts),
     )
     check_choice("pooling_strategy", found.pooling, POOLINGS)
     check_choice("activation_function", found.activation, tuple(ACTIVATIONS))
-    path = folder / MODEL_CONFIG
-    return _with_model_settings(found, path, read_json(path)) if path.is_file() else found
+    texts.finish(HARMLESS_TRANSFORMER)
+    pooling.finish(("embedding_dimension", "word_embedding_dimension"))
+    model.finish(HARMLESS_MODEL)
+    return found
 
 
 def _routes(router: Module) -> tuple[list[Module], Path | None]:
     """The modules for documents, and the folder of the weights for queries."""
     routes = router.routes()
     if not {"document"} <= set(routes) <= {"document", "query"}:
-        raise InputError(f"{router.path}: its routes are {', '.join(routes)}; expected document and query")
+        raise InputError(f"{router.folder}: its routes are {', '.join(routes)}; expected document and query")
     query = routes.get("query", routes["document"])
     if query == routes["document"]:
         return routes["document"], None
     kinds = [module.kind for module in query]
     if kinds != ["SparseStaticEmbedding"]:
         raise InputError(
-            f"{router.path}: the route of queries is {', '.join(kinds)}; expected SparseStaticEmbedding, or the "
+            f"{router.folder}: the route of queries is {', '.join(kinds)}; expected SparseStaticEmbedding, or the "
             "modules of documents"
         )
-    check_keys(query[0], ("frozen", "path"))
+    query[0].keys().finish(("frozen", "path"))
     return routes["document"], query[0].folder
-
-
-def _with_model_settings(settings: SparseSettings, path: Path, document: Mapping[str, Any]) -> SparseSettings:
-    limit, similarity = document.get("max_active_dims"), document.get("similarity_fn_name")
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise InputError(f"{path}: max_active_dims is {limit!r}; expected a number of tokens, at least 1")
-    if similarity not in (None, "dot"):
-        raise InputError(f"{path}: similarity_fn_name is {similarity!r}; sparse vectors are compared by 'dot'")
-    if document.get("model_type", SPARSE) != SPARSE:
-        raise InputError(f"{path}: model_type is {document['model_type']!r}; expected {SPARSE!r}")
-    prompts, default = document.get("prompts") or {}, document.get("default_prompt_name")
-    if not isinstance(prompts, dict) or (default is not None and default not in prompts):
-        raise InputError(f"{path}: default_prompt_name is {default!r}; expected a name of its prompts")
-    prompts = {str(name): str(text or "") for name, text in prompts.items()}
-    return replace(settings, max_active_dims=limit, texts=replace(settings.texts, prompts=prompts))
 
 
 class SparseEngine(EmbeddingEngine):

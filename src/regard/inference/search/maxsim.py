@@ -17,13 +17,21 @@ import torch
 from numpy.typing import NDArray
 
 from regard.checkpoints.loaded_model import LoadedModel
+from regard.checkpoints.module_folders import (
+    HARMLESS_MODEL,
+    HARMLESS_TRANSFORMER,
+    MODEL_CONFIG,
+    MODULES,
+    ConfigKeys,
+    Module,
+    model_type,
+    read_modules,
+)
 from regard.errors import InputError, RegardError
 from regard.events import drain
-from regard.files.json_files import read_json
 from regard.inference.embedding.engine import EmbeddingEngine
-from regard.inference.embedding.module_folders import Module, check_keys, read_modules
-from regard.inference.embedding.modules import TOKENS, VectorModule, read_module
-from regard.inference.embedding.sentence_transformers import HARMLESS_MODEL, MODEL_CONFIG, SentenceSettings
+from regard.inference.embedding.modules import READERS, TOKENS, VectorModule, read_module
+from regard.inference.embedding.sentence_transformers import TASK_PROMPTS, SentenceSettings
 from regard.inference.reranking import Relevance
 from regard.inference.search.explain import Explanation, ScorePart
 from regard.nn.masks import Padded
@@ -38,8 +46,7 @@ Vectors = NDArray[np.float64]
 
 def is_multi_vector(folder: Path) -> bool:
     """Whether a folder is that of a multi-vector model."""
-    path = folder / MODEL_CONFIG
-    return path.is_file() and read_json(path).get("model_type") == MULTI_VECTOR
+    return model_type(folder) == MULTI_VECTOR
 
 
 class MaxSimReranker:
@@ -49,40 +56,43 @@ class MaxSimReranker:
         folder = loaded.folder
         if folder is None or not is_multi_vector(folder):
             raise InputError(f"{loaded.name} is no multi-vector model; expected a folder of {MULTI_VECTOR}")
-        document = {key: value for key, value in read_json(folder / MODEL_CONFIG).items() if key not in HARMLESS_MODEL}
-        known = ("model_type", "prompts", "default_prompt_name", "similarity_fn_name")
-        check_keys(Module(MULTI_VECTOR, folder, folder / MODEL_CONFIG, document), known)
-        self.similarity = document.get("similarity_fn_name") or "maxsim"
+        model = ConfigKeys(folder / MODEL_CONFIG)
+        model.expect("model_type", MULTI_VECTOR)
+        prompts, _ = model.take_prompts(*TASK_PROMPTS)
+        self.similarity = model.take("similarity_fn_name") or "maxsim"
+        model.finish(HARMLESS_MODEL)
         if self.similarity not in SIMILARITIES:
             raise InputError(
                 f"{folder}: similarity_fn_name is {self.similarity!r}; expected {' or '.join(SIMILARITIES)}"
             )
         modules = read_modules(folder)
         if not modules or modules[0].kind != "Transformer":
-            raise InputError(f"{folder / 'modules.json'}: expected a Transformer first, and then Dense and others")
+            raise InputError(f"{folder / MODULES}: expected a Transformer first, and then Dense and others")
         self.name, (transformer, *others) = loaded.name, modules
-        task = transformer.settings.get("transformer_task", "feature-extraction")
-        if task != "feature-extraction":
-            raise InputError(f"{transformer.path}: transformer_task is {task!r}; expected 'feature-extraction'")
-        self.expansion = _expansion(transformer)
+        keys = transformer.keys()
+        keys.expect("transformer_task", "feature-extraction")
+        keys.expect("do_lower_case", False)
+        sizes = ("max_seq_length", "document_length", "query_length")
+        max_length, document_length, query_length = (keys.take_count(name) for name in sizes)
+        self.expansion = _expansion(keys)
+        keys.finish(HARMLESS_TRANSFORMER)
         self.skipped: dict[str, set[int]] = {"query": set(), "document": set()}
         self.modules: list[VectorModule] = []
         for module in others:
             if module.kind == "MultiVectorMask":
                 self._read_mask(module, loaded.tokenizer)
-            elif module.kind in ("Dense", "LayerNorm", "Normalize", "Dropout"):
-                found = read_module(module.kind, module.folder, of=TOKENS)
+            elif module.kind in READERS:
+                found = read_module(module, of=TOKENS)
                 self.modules += [] if found is None else [found]
             else:
                 raise InputError(
-                    f"{folder / 'modules.json'}: unsupported module: {module.kind}; expected Transformer, and then any "
-                    "of Dense, LayerNorm, Normalize, Dropout and MultiVectorMask"
+                    f"{folder / MODULES}: unsupported module: {module.kind}; expected Transformer, and then any "
+                    f"of {', '.join(READERS)} and MultiVectorMask"
                 )
-        prompts = {name: text or "" for name, text in dict(document.get("prompts") or {}).items()}  # type: ignore[call-overload]
         device = next(loaded.model.parameters()).device
 
         def engine(task: Any, length: int | None) -> EmbeddingEngine:
-            settings = SentenceSettings(max_length=length or transformer.max_length(), prompts=prompts)
+            settings = SentenceSettings(max_length=length or max_length, prompts=prompts)
             return EmbeddingEngine(
                 loaded.model,
                 loaded.tokenizer,
@@ -93,20 +103,19 @@ class MaxSimReranker:
                 precision=precision,
             )
 
-        self.documents = engine("document", transformer.settings.get("document_length"))
-        length = transformer.settings.get("query_length")
+        self.documents = engine("document", document_length)
         if self.expansion is not None:
             floor = self.expansion["length"]
-            length = floor if self.expansion["strategy"] == "fixed" else length and max(length, floor)
-        self.queries = engine("query", length)
+            query_length = floor if self.expansion["strategy"] == "fixed" else query_length and max(query_length, floor)
+        self.queries = engine("query", query_length)
 
     def _read_mask(self, module: Module, tokenizer: Any) -> None:
-        check_keys(module, ("skiplist_words", "skiplist_tasks"))
-        tasks = module.settings.get("skiplist_tasks") or ["document"]
-        words = module.settings.get("skiplist_words") or []
+        keys = module.keys()
+        tasks, words = keys.take("skiplist_tasks") or ["document"], keys.take("skiplist_words") or []
+        keys.finish()
         unknown = set([tasks] if isinstance(tasks, str) else tasks) - set(self.skipped)
         if unknown or not isinstance(words, list):
-            raise InputError(f"{module.path}: skiplist_tasks is {tasks!r}; expected query, document or both")
+            raise InputError(f"{keys.path}: skiplist_tasks is {tasks!r}; expected query, document or both")
         vocabulary = tokenizer.vocabulary
         ids = {vocabulary[word] for word in words if word in vocabulary}  # others are no tokens
         for task in [tasks] if isinstance(tasks, str) else tasks:
@@ -225,14 +234,14 @@ def sum_of(values: Sequence[float]) -> float:
     return total
 
 
-def _expansion(transformer: Module) -> dict[str, Any] | None:
+def _expansion(keys: ConfigKeys) -> dict[str, Any] | None:
     """How queries are expanded; None if they are not."""
-    stated = transformer.settings.get("query_expansion")
+    stated = keys.take("query_expansion")
     if stated is None:
         return None
     length = stated.get("length") if isinstance(stated, dict) else None
     if not isinstance(length, int) or length < 1 or stated.get("strategy") not in ("fixed", "min"):
-        raise InputError(f"{transformer.path}: query_expansion is {stated!r}; expected a strategy and a length")
+        raise InputError(f"{keys.path}: query_expansion is {stated!r}; expected a strategy and a length")
     if unknown := set(stated) - set(EXPANSION):
-        raise InputError(f"{transformer.path}: query_expansion has {', '.join(sorted(unknown))}; expected none of this")
+        raise InputError(f"{keys.path}: query_expansion has {', '.join(sorted(unknown))}; expected none of this")
     return {"attend": False, "token": None, **stated}
