@@ -376,7 +376,8 @@ def test_a_task_head_that_is_left_out_is_said_once(
         config = json.loads((folder / "config.json").read_bytes())
         (folder / "config.json").write_text(json.dumps({**config, "architectures": ["BertForSequenceClassification"]}))
         weights = load_file(folder / "model.safetensors")
-        save_file({**weights, "classifier.weight": torch.zeros(2, 32)}, folder / "model.safetensors")
+        head = {"classifier.weight": torch.zeros(2, 32), "classifier.bias": torch.zeros(2)}
+        save_file({**weights, **head}, folder / "model.safetensors")
         (folder / "checksums.json").unlink()
     else:
         task = TextClassification(["bad", "good"])
@@ -389,7 +390,7 @@ def test_a_task_head_that_is_left_out_is_said_once(
     printed = capfd.readouterr()
     (note,) = json.loads(printed.out)["notes"]
     assert "without the task head" in note
-    assert ("BertForSequenceClassification" if published else "classify") in note
+    assert "classify" in note
     assert sum("classifier" in line for line in printed.err.splitlines()) == 1
     with pytest.warns(UserWarning) as warned:  # in Python as well
         regard.embed(TEXTS, model=str(folder))

@@ -156,6 +156,8 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     ],
     "map": [(0, [ROWS, "--model", BERT]), (2, [EVIL, "--model", BERT])],
     "models": [(2, [EVIL])],
+    "download": [(2, [EVIL])],
+    "cache": [(2, ["--clear", EVIL])],
     "version": [(2, [EVIL])],
 }
 

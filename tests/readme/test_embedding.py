@@ -25,8 +25,10 @@ def test_the_commands_and_the_python_run(
     Path("scored.tsv").write_text("".join(f"what is {n}\tthis is 3\t{n / 7}\n" for n in range(20)), encoding="utf-8")
     Path("texts.txt").write_text("a film\na day\n", encoding="utf-8")
     Path("reviews.csv").write_text("text\na good film\na dull day\n", encoding="utf-8")
-    assert len(COMMANDS) == 6
-    for number, command in enumerate(COMMANDS):
+    published = re.compile(r" (Qwen/|naver/|\./splade )")
+    here = [command for command in COMMANDS if not published.search(command)]
+    assert len(here) == 6 == len(COMMANDS) - 3
+    for number, command in enumerate(here):
         words = shlex.split(command.replace("\\\n", " "), comments=True)[1:]
         if "int8" in words and not supports_int8():
             continue

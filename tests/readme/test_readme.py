@@ -52,7 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) ->
 @pytest.mark.timeout(900)  # a minute of computation
 def test_the_commands_run(folder: Path, page_built: None, capsys: pytest.CaptureFixture[str]) -> None:
     """Then the Python of the table, with the model that the command has fine-tuned."""
-    assert len(TABLE) == 17 and len(INLINE) == 1
+    assert len(TABLE) == 18 and len(INLINE) == 1
     for command in COMMANDS:
         if uses_pretraining(command) or is_server(command) or "--engine ray" in command:
             continue

@@ -28,8 +28,9 @@ a7,I love the color of the jacket.,2026-01-07,5
 def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     Path("reviews.csv").write_text(REVIEWS)
-    assert len(COMMANDS) == 5
-    for command in COMMANDS:
+    here = [command for command in COMMANDS if " cross-encoder/" not in command and " my-reranker " not in command]
+    assert len(here) == 5 == len(COMMANDS) - 2
+    for command in here:
         assert run(shlex.split(command)[1:]) == 0, command
     assert "a1" in capsys.readouterr().out
     assert "a4" in Path("duplicates.csv").read_text() and Path("clusters.jsonl").read_text().count("\n") == 6

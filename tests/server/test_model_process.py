@@ -85,7 +85,7 @@ def patch():
     compute = services.EmbeddingService.compute
 
     def hang(self, contents):
-        while len(contents[0]) > 40:
+        while len(contents[0][1]) > 40:
             pass
         return compute(self, contents)
 

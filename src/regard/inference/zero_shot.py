@@ -110,7 +110,7 @@ class ZeroShotClassifier:
         _check_labels(labels)
         if loaded.fine_tuned is not None:
             chosen = NLI_TEMPLATE if template is None else template
-            make = _entailment(loaded.fine_tuned, chosen)
+            make = _entailment(loaded, chosen)
             return cls(make(labels, multi_label=multi_label), "entailment", tuple(labels), chosen, make)
         if multi_label:
             raise InputError(
@@ -186,12 +186,13 @@ def _best_of(scores: NDArray[np.float64], count: int, generator: np.random.Gener
     return np.concatenate(best)
 
 
-def _entailment(model: FineTunedModel, template: str) -> Callable[..., FineTunedModel]:
+def _entailment(loaded: LoadedModel, template: str) -> Callable[..., FineTunedModel]:
+    model: FineTunedModel = loaded.fine_tuned
     task = model.task
     if not isinstance(task, TextClassification) or task.multi_label or task.num_texts == 1 or task.reads_images:
         raise InputError(
-            f"{model.name} is a model for {task.name}; zero-shot classification needs an NLI model (of pairs of texts, "
-            "with a class 'entailment'), or an embedding model"
+            f"{loaded.name} is a model for {task.name}; zero-shot classification needs an NLI model (of pairs of "
+            "texts, with a class 'entailment'), or an embedding model"
         )
     classes = task.labels
 

@@ -75,9 +75,9 @@ def test_only_the_model_is_in_inference_mode(pair: Pair, monkeypatch: pytest.Mon
     modes: list[bool] = []
     vectors = EmbeddingEngine._vectors
 
-    def spy(self: EmbeddingEngine, *arguments: Any) -> torch.Tensor:
+    def spy(self: EmbeddingEngine, *arguments: Any, **options: Any) -> torch.Tensor:
         modes.append(torch.is_inference_mode_enabled())
-        return vectors(self, *arguments)
+        return vectors(self, *arguments, **options)
 
     monkeypatch.setattr(EmbeddingEngine, "_vectors", spy)
     engine = EmbeddingEngine(*pair)

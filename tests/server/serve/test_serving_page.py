@@ -48,7 +48,7 @@ def test_the_requests_with_curl(served: ServerProcess) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     commands = [line for line in blocks("bash")[0].replace("\\\n", "").splitlines() if line]
-    assert len(commands) == 7
+    assert len(commands) == 8
     for command in commands:
         assert command.startswith(f"curl {ADDRESS}/")
         words = [*shlex.split(command.replace(ADDRESS, served.address)), "--fail-with-body", "--silent"]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import compress, islice
 from typing import Any, Literal, get_args
 
@@ -424,12 +425,16 @@ class EmbeddingEngine:
         self._network = inference_copy(self.model, self.precision)
         return cpu_settings(self.device, self._network, self.precision, work=characters)
 
-    def _vectors(self, pooling: str, texts: TokenIds | Batch, skip: int = 0) -> Tensor:
-        """The vectors of a packed batch: of its sequences or, with pooling none, of its tokens. Fillers may follow."""
+    def _vectors(self, pooling: str, texts: TokenIds | Batch, *, skip: int = 0, finish: bool = False) -> Tensor:
+        """The vectors of a packed batch: of its sequences or, with pooling none, of its tokens. Fillers may follow.
+
+        The pooling leaves out the first `skip` tokens; `finish` applies the modules of the folder.
+        """
         batch = texts if isinstance(texts, Batch) else to_device(texts, self.device)
         states: Callable[..., Iterator[Tensor]] = self._network.states  # type: ignore[assignment]
         hidden = self.layers.join(list(self.layers.select(states(batch.ids, batch.layout))))
-        return hidden if pooling == "none" else pool(hidden, batch.layout, pooling, skip=skip)
+        pooled = hidden if pooling == "none" else pool(hidden, batch.layout, pooling, skip=skip)
+        return self.finished(pooled) if finish else pooled
 
     def finished(self, pooled: Tensor) -> Tensor:
         """What the modules of the folder make of pooled vectors."""
@@ -439,11 +444,7 @@ class EmbeddingEngine:
 
     def _forward(self, num_tokens: int, prompt_length: int = 0) -> Callable[[TokenIds], Tensor]:
         """A function from token ids to one vector per sequence; fillers may follow. Those of pieces are only pooled."""
-
-        def compute(texts: TokenIds | Batch) -> Tensor:
-            pooled = self._vectors(self.pooling, texts, prompt_length)
-            return pooled if self._joins_pieces else self.finished(pooled)
-
+        compute = partial(self._vectors, self.pooling, skip=prompt_length, finish=not self._joins_pieces)
         network = self._network
         if self.device.type != "cuda":
             return compute

@@ -41,7 +41,6 @@ from regard.events import drain
 from regard.files.json_files import read_json
 from regard.inference.embedding.engine import EmbeddingEngine, LongTexts
 from regard.inference.embedding.sentence_transformers import SPARSE, TASK_PROMPTS, SentenceSettings, Task
-from regard.inference.masked_lm import MaskedLM
 from regard.text import TokenIds, Tokenizer
 
 POOLINGS = ("max", "sum")
@@ -199,6 +198,8 @@ class SparseEngine(EmbeddingEngine):
         if settings is None:
             folder = loaded.folder
             settings = SparseSettings() if folder is None else read_sparse_settings(folder)
+        from regard.inference.masked_lm import MaskedLM  # dense vectors do not need it
+
         masked = MaskedLM.from_model(loaded.model, loaded.tokenizer, purpose="embedding texts as sparse vectors")
         super().__init__(
             loaded.model,
