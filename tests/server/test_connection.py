@@ -96,6 +96,15 @@ def test_a_large_body_gets_its_response(address: str, sign: str) -> None:
             assert not close or read_response(client)[0] >= 0  # and an orderly close
 
 
+def test_an_answer_before_the_body_says_that_the_connection_ends(address: str) -> None:
+    """A client whose body follows its headers in a write of its own would send its next request there."""
+    for close in ("Connection: close\r\n", ""):
+        with connect(address) as client:
+            client.sendall(f"{HEAD}{close}Content-Length: 2\r\n\r\n".encode())
+            status, answer = read_response(client)
+            assert status == 401 and answer.lower().count("connection: close") == 1
+
+
 def test_the_discarded_part_of_a_body_is_bounded(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "MAX_EXCESS_BYTES", 100_000)
     monkeypatch.setattr(connection, "LINGER_BYTES", 100_000)

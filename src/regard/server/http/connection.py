@@ -114,6 +114,18 @@ class StrictBuffer(ReceiveBuffer):
         return lines
 
 
+class EarlyClose(h11.Connection):
+    """Says in the answer to a request whose body has not arrived yet that the connection ends with it: else a client
+    may send its next request into a connection that is being closed."""
+
+    def send(self, event: h11.Event) -> bytes | None:  # type: ignore[override]
+        if isinstance(event, h11.Response) and self.their_state is h11.SEND_BODY:
+            headers = [(name, value) for name, value in event.headers if name != b"connection"]
+            headers.append((b"connection", b"close"))
+            event = h11.Response(status_code=event.status_code, headers=headers, reason=event.reason)
+        return super().send(event)
+
+
 class Connection(H11Protocol):
     """uvicorn creates one for each client."""
 
@@ -128,6 +140,7 @@ class Connection(H11Protocol):
         self._header_timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
         self._probe_timer: TimerHandle | None = None
+        self.conn = EarlyClose(h11.SERVER, self.conn._max_incomplete_event_size)
         self.conn._receive_buffer = StrictBuffer()
         self._linger = _LingeringTransport(transport)
         super().connection_made(self._linger)
