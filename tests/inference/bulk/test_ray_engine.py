@@ -169,7 +169,8 @@ def test_errors_of_shards_are_one_line(ray: Any, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InputError, match=r"^first$"):
         compute([[*range(50), "first"], ["second"], ["third"], [4]], workers=2)
     monkeypatch.setattr(ray_engine, "ATTEMPTS", 2)
-    with pytest.raises(RegardError, match=r"shard 1 .*worker ended unexpectedly 2 times"):
+    # On a busy machine the worker may die before the shard that it computed before, 0, has been fetched from it.
+    with pytest.raises(RegardError, match=r"shard [01] .*worker ended unexpectedly 2 times"):
         compute([[0], ["die"], [2]])
     with pytest.raises(InputError, match=r"--gpus-per-worker 1: .*has 0 GPUs; 0 computes on CPUs"):
         list(compute_on_ray(scripted.Scripted(), RayCluster(gpus_per_worker=1), iter([]), count=1, remedy=""))
